@@ -1,9 +1,9 @@
-"""POST /v1/bandits/{b}/choose and choose/batch."""
+"""POST /v1/bandits/{b}/choose and choose/batch, and /v1/choose/batch of several bandits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from fastapi import Request, Response
 from pydantic import AfterValidator, BaseModel, FailFast, Field
@@ -13,7 +13,7 @@ from app.api.api_keys import ApiKey
 from app.api.arms import Tags, absent, storable
 from app.api.fields import ContextBody, Feature, Identifier, Seed, Weights
 from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
-from app.api.guard import check_scope, key_of
+from app.api.guard import check_bandit, check_scope, key_of
 from app.api.problems import Problem, document_of, problems
 from app.api.rates import Rates
 from app.api.strict_json import IN_TURN, SEVERAL_CALLS, Provided, StrictModel, json_router, reply
@@ -22,18 +22,19 @@ from app.bandits.registry import Bandits
 from app.catalogues.arms import Arm
 from app.catalogues.candidates import WHERE, CandidateList, candidate_list
 from app.platform.documents import Answer
-from app.platform.errors import Forbidden, Invalid, NotFound, ShortlistError, within
+from app.platform.errors import Forbidden, Invalid, NotFound, ShortlistError, named_by, within
 from app.platform.ids import refuse_repeats
 from app.policies.request import NO_RULES, ChooseRequest
 from app.serving.arm_list import ArmList
 from app.serving.choice import RANKING, Choice, include_name
-from app.serving.choosing import Choosing, Refusal
+from app.serving.choosing import BatchRequest, Choosing, Refusal
 from app.serving.dry_runs import DryRun, DryRuns
 from shortlist.errors import InvalidArgument
 
-router = json_router(prefix="/v1/bandits", tags=["choices"])
+router = json_router(prefix="/v1", tags=["choices"])
 
 
+Item = TypeVar("Item", bound="ChooseItem")
 IncludeName = Annotated[str, AfterValidator(include_name)]
 
 
@@ -101,20 +102,43 @@ class ChooseBody(ChooseItem):
     dry_run: bool = False
 
 
-class ChooseBatchBody(StrictModel):
-    """``k`` of all requests together is at most 20,000.
-
-    ``partial``: each request is answered by itself, with a choice or with its error, also where a field of it
-    is wrong. Without it an error of one is the error of all.
-    """
+class BatchOptions(StrictModel):
+    """What all batches of choices have in common."""
 
     max_bytes: ClassVar[int] = limits.MAX_BODY_BYTES
     instead: ClassVar[str] = SEVERAL_CALLS
     long_list: ClassVar[str] = "requests"
     alone: ClassVar[str] = "partial"
 
-    requests: Annotated[list[ChooseItem], Field(min_length=1, max_length=limits.MAX_BATCH)]
     partial: bool = False
+    distinct: bool = False
+
+
+class ChooseBatchBody(BatchOptions):
+    """``k`` of all requests together is at most 20,000.
+
+    ``partial``: each request is answered by itself, with a choice or with its error, also where a field of it
+    is wrong. Without it an error of one is the error of all. ``distinct``: the requests are answered one
+    after the other, and none shows an arm id that one before it shows.
+    """
+
+    requests: Annotated[list[ChooseItem], Field(min_length=1, max_length=limits.MAX_BATCH)]
+
+
+class PageItem(ChooseItem):
+    """A choice of ``bandit``."""
+
+    bandit: Identifier
+
+
+class ChoosePageBody(BatchOptions):
+    """Requests of several bandits, such as of the rows of a page. The other fields are those of a batch of
+    one bandit.
+    """
+
+    right_item: ClassVar[bytes] = b'{"bandit": "b"}'
+
+    requests: Annotated[list[PageItem], Field(min_length=1, max_length=limits.MAX_BATCH)]
 
 
 class RefusedChoice(Answer, frozen=True):
@@ -129,7 +153,7 @@ class ChoicesView(BaseModel):
     results: list[Choice | RefusedChoice]
 
 
-@router.post("/{bandit}/choose", response_model=Choice | DryRun, responses=problems(409))
+@router.post("/bandits/{bandit}/choose", response_model=Choice | DryRun, responses=problems(409))
 async def choose(
     bandit: str,
     body: ChooseBody,
@@ -160,7 +184,7 @@ async def choose(
     return reply(await bandits.use(bandit, chosen, brings_arms=body.brings_arms))
 
 
-@router.post("/{bandit}/choose/batch", response_model=ChoicesView, responses=problems(409, 429))
+@router.post("/bandits/{bandit}/choose/batch", response_model=ChoicesView, responses=problems(409, 429))
 async def choose_batch(
     bandit: str,
     body: ChooseBatchBody,
@@ -177,32 +201,79 @@ async def choose_batch(
     """
     key = key_of(request)
     items: Sequence[ChooseItem | ShortlistError] = body.requests  # errors only where it is ``partial``
+    _charge(items, rates, key)
+
+    async def chosen(owner: Bandit) -> list[Choice | RefusedChoice]:
+        async def asked(item: ChooseItem) -> BatchRequest:
+            return BatchRequest(owner, await _request(item, owner, arm_list, key))
+
+        return await _choices(items, body, asked, choosing)
+
+    brings_arms = any(isinstance(item, ChooseItem) and item.brings_arms for item in items)
+    return reply({"results": await bandits.use(bandit, chosen, brings_arms=brings_arms)})
+
+
+@router.post("/choose/batch", response_model=ChoicesView, responses=problems(404, 409, 429))
+async def choose_page(
+    body: ChoosePageBody,
+    *,
+    request: Request,
+    bandits: Provided[Bandits],
+    choosing: Provided[Choosing],
+    arm_list: Provided[ArmList],
+    rates: Provided[Rates],
+) -> Response:
+    """Choose for requests of several bandits at once, such as all rows of a page; else as a batch of one.
+
+    404 names the request whose bandit there is not.
+    """
+    key = key_of(request)
+    _charge(body.requests, rates, key)
+
+    async def asked(item: PageItem) -> BatchRequest:
+        with named_by("bandit"):
+            check_bandit(request, item.bandit)
+            owner = await bandits.ready(item.bandit, brings_arms=item.brings_arms)
+        return BatchRequest(owner, await _request(item, owner, arm_list, key))
+
+    async def chosen() -> list[Choice | RefusedChoice]:
+        return await _choices(body.requests, body, asked, choosing)
+
+    return reply({"results": await bandits.again_if_moved(chosen)})
+
+
+def _charge(items: Sequence[ChooseItem | ShortlistError], rates: Rates, key: ApiKey | None) -> None:
+    """Count each request of a batch. Raises TooManyRequests, Invalid (too many arms)."""
     rates.charge(key, len(items) - 1)
     if sum(item.k for item in items if isinstance(item, ChooseItem)) > limits.MAX_BATCH_ARMS:
         raise Invalid(
             f"k of all requests together must be at most {limits.MAX_BATCH_ARMS:,}", path=("requests",)
         )
 
-    async def chosen(owner: Bandit) -> list[Choice | RefusedChoice]:
-        requests: list[ChooseRequest | Refusal] = []
-        for number, item in enumerate(items):
-            if isinstance(item, ShortlistError):
-                requests.append(item)
-                continue
-            try:
-                with within(("requests", number)):
-                    requests.append(await _request(item, owner, arm_list, key))
-            except (ShortlistError, InvalidArgument) as error:
-                if not body.partial:
-                    raise
-                requests.append(error)
-        results = await choosing.choose_batch(owner, requests, partial=body.partial)
-        return [
-            result if isinstance(result, Choice) else RefusedChoice(document_of(result)) for result in results
-        ]
 
-    brings_arms = any(isinstance(item, ChooseItem) and item.brings_arms for item in items)
-    return reply({"results": await bandits.use(bandit, chosen, brings_arms=brings_arms)})
+async def _choices(
+    items: Sequence[Item | ShortlistError],
+    options: BatchOptions,
+    asked: Callable[[Item], Awaitable[BatchRequest]],
+    choosing: Choosing,
+) -> list[Choice | RefusedChoice]:
+    """The results of a batch. ``asked``: what an item of it asks for."""
+    requests: list[BatchRequest | Refusal] = []
+    for number, item in enumerate(items):
+        if isinstance(item, ShortlistError):
+            requests.append(item)
+            continue
+        try:
+            with within(("requests", number)):
+                requests.append(await asked(item))
+        except (ShortlistError, InvalidArgument) as error:
+            if not options.partial:
+                raise
+            requests.append(error)
+    results = await choosing.choose_batch(requests, partial=options.partial, distinct=options.distinct)
+    return [
+        result if isinstance(result, Choice) else RefusedChoice(document_of(result)) for result in results
+    ]
 
 
 async def _request(

@@ -27,6 +27,10 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     ("PATCH", "/v1/bandits/{bandit}"): {"exploration": 0.5},
     ("POST", "/v1/bandits/{bandit}/choose"): {"filter": {"year": {"$gte": 1990}}},
     ("POST", "/v1/bandits/{bandit}/choose/batch"): {"requests": [{"k": 2}, {"exclude": ["alien"]}]},
+    ("POST", "/v1/choose/batch"): {
+        "requests": [{"bandit": "example"}, {"bandit": "example"}],
+        "distinct": True,
+    },
     ("POST", "/v1/rewards"): {"rewards": [{"decision": "the decision of a choice", "value": 1.0}]},
     ("POST", "/v1/decisions/activate"): {"decisions": ["the decision of a choice with activate: false"]},
     ("POST", "/v1/bandits/{bandit}/observations"): {

@@ -47,7 +47,7 @@ _NONE_OF = {
     "catalogues": "there is no catalogue with this name",
 }
 # What a restricted key may call besides: what these answer is of its own bandits, or of no bandit.
-_FOR_ALL = frozenset({"rewards", "decisions", "policies"})
+_FOR_ALL = frozenset({"rewards", "decisions", "policies", "choose"})
 
 
 class Guard:
@@ -217,6 +217,13 @@ def check_catalogue(request: Request, name: str) -> None:
     """Raise NotFound unless the catalogue exists for the key: for a call whose body names one."""
     if not sees_catalogue(key_of(request), name, request.app.service):
         raise NotFound(_NONE_OF["catalogues"])
+
+
+def check_bandit(request: Request, name: str) -> None:
+    """Raise NotFound unless the bandit may exist for the key: for a call whose body names one."""
+    key = key_of(request)
+    if key is not None and key.bandits is not None and name not in key.bandits:
+        raise NotFound(_NONE_OF["bandits"])
 
 
 def sees_catalogue(key: ApiKey | None, name: str, service: Any) -> bool:

@@ -80,7 +80,7 @@ class StrictModel(BaseModel):
     ``long_list``   the field whose items are parsed one by one in a body of more than ``LARGE_BODY_BYTES``
                     bytes, while other requests are answered
     ``alone``       the boolean field which says, where it is true, that a wrong item of the long list hinders
-                    no other: its error stands in its place. ``{}`` is then an item that is right
+                    no other: its error stands in its place. ``right_item`` is then an item that is right
     ``absent``      what is read where a request has no body
     ``max_object_bytes``    of a field that is an object, in such a body
     ``gone``        fields of earlier versions, each with a sentence that says what to use in its place; one
@@ -93,6 +93,7 @@ class StrictModel(BaseModel):
     instead: ClassVar[str] = ""
     long_list: ClassVar[str | None] = None
     alone: ClassVar[str | None] = None
+    right_item: ClassVar[bytes] = b"{}"
     absent: ClassVar[bytes] = b""
     max_object_bytes: ClassVar[int] = MAX_OBJECT_BYTES
     gone: ClassVar[Mapping[str, str]] = NOTHING_GONE
@@ -426,7 +427,7 @@ async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
             if not is_alone:
                 raise
             items.append(error.with_traceback(None))
-    first = [msgspec.Raw(b"{}")] if is_alone and texts else texts[:1]
+    first = [msgspec.Raw(model.right_item)] if is_alone and texts else texts[:1]
     head = whole(model, msgspec.json.encode({**texts_by_name, name: first}), where)
     return head.model_copy(update={name: items})
 

@@ -356,12 +356,22 @@ class Bandits:
 
         Raises NotFound, Unavailable, and what ``step`` raises.
         """
-        bandit = await self.ready(name, keep=keep, brings_arms=brings_arms)
+
+        async def used() -> T:
+            return await step(await self.ready(name, keep=keep, brings_arms=brings_arms))
+
+        return await self.again_if_moved(used)
+
+    async def again_if_moved(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``step`` does; once more if a bandit that it makes ``ready`` was just moved.
+
+        Raises what ``step`` raises.
+        """
         try:
-            return await step(bandit)
+            return await step()
         except BanditMoved:
             await self._hooks.poll_now()
-            return await step(await self.ready(name, keep=keep, brings_arms=brings_arms))
+            return await step()
 
     async def move(self, name: str, expected: bytes, moved: Moved, *, by: str | None) -> Bandit:
         """Move a bandit to another catalogue: ``moved`` makes record and move of the version that it has.

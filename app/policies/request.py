@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Literal
 
@@ -85,6 +86,17 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.event_id is None or self.owner is None:
             return self.event_id
         return f"{self.owner}/{self.event_id}"  # no identifier has a slash
+
+    def without(self, shown: Sequence[str]) -> ChooseRequest:
+        """The request for other arms than these. A pin of one of them is left out, and the policy chooses for
+        its place, as for a pin that a quota or a cap refuses.
+        """
+        if not shown:
+            return self
+        rules, pins = self.rules, [pin for pin in self.rules.pins if pin.arm not in shown]
+        if len(pins) < len(rules.pins):
+            rules = replace(rules, pins=pins)
+        return msgspec.structs.replace(self, exclude=[*self.exclude, *shown], rules=rules)
 
     @classmethod
     def of(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
+from operator import itemgetter
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -171,31 +172,36 @@ def include_name(name: str) -> str:
 
 
 async def described(
-    store: ArmStore, catalogue_uid: str, lists: Sequence[Sequence[A]], requests: Sequence[ChooseRequest]
+    store: ArmStore,
+    catalogue_uids: Sequence[str],
+    lists: Sequence[Sequence[A]],
+    requests: Sequence[ChooseRequest],
 ) -> list[list[A]]:
     """Lists of arms with the metadata that the ``include`` of each request names; an arm that is gone has
-    none, and one that the request brought its own.
+    none, and one that the request brought its own. ``catalogue_uids``: of each list.
 
-    A round trip for each ``READ_TOGETHER`` arms, and of long ones for each ``FIRST_BYTES`` and twice as much
-    each time. Raises TooLarge (more than ``MAX_INCLUDED_BYTES``), Unavailable (the store, or too many large
-    answers at once).
+    A round trip for each ``READ_TOGETHER`` arms of a catalogue, and of long ones for each ``FIRST_BYTES`` and
+    twice as much each time. Raises TooLarge (more than ``MAX_INCLUDED_BYTES``), Unavailable (the store, or
+    too many large answers at once).
     """
     answer = [list(arms) for arms in lists]
     wanted = [
-        (arms, position, fields, {} if request.candidates is None else request.candidates.own)
-        for arms, request in zip(answer, requests, strict=True)
+        (uid, arms, position, fields, {} if request.candidates is None else request.candidates.own)
+        for uid, arms, request in zip(catalogue_uids, answer, requests, strict=True)
         if (include := request.include)
         for fields in [
             None if METADATA in include else {name.removeprefix(METADATA + ".") for name in include}
         ]
         for position in range(len(arms))
     ]
+    wanted.sort(key=itemgetter(0))  # those of one catalogue are read together
     size, most, done, held = 0, FIRST_BYTES, 0, 0  # no answer is refused before it is known not to be small
     while done < len(wanted):
         hold(held)
         together = wanted[done : done + READ_TOGETHER]
-        ids = [arms[position].id for arms, position, _, _ in together]
-        documents = await store.documents(catalogue_uid, ids, most_bytes=most)
+        uid = together[0][0]
+        ids = [arms[position].id for of, arms, position, _, _ in together if of == uid]
+        documents = await store.documents(uid, ids, most_bytes=most)
         read = sum(map(len, documents))
         size, done = size + read, done + len(documents)
         if size > MAX_INCLUDED_BYTES:
@@ -203,7 +209,7 @@ async def described(
                 f"the metadata of the arms take more than {MAX_INCLUDED_BYTES:,} bytes: ask for fewer arms"
             )
             raise TooLarge(message, path=("include",))
-        for (arms, position, fields, own), document in zip(together, documents, strict=False):
+        for (_, arms, position, fields, own), document in zip(together, documents, strict=False):
             await yield_to_others()
             brought = own.get(arms[position].id)
             metadata = attributes_of(document if brought is None else brought.document)[1]

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -60,12 +60,27 @@ Refusal = ShortlistError | InvalidArgument
 """Why there is no choice for a request."""
 
 
-class SignedChoice(msgspec.Struct, frozen=True):
-    """A choice, what it was charged, and its row in the decision log: None of one that is not logged now."""
+class BatchRequest(NamedTuple):
+    """A request of a batch, and the bandit that it is of."""
 
+    bandit: Bandit
+    request: ChooseRequest
+
+
+class SignedChoice(msgspec.Struct, frozen=True):
+    """A choice of a bandit, what it was charged, and its row in the decision log: None of one that is not
+    logged now.
+    """
+
+    bandit: Bandit
     choice: Choice
     row: RowWrite | None
     charges: Sequence[Applied] = ()
+
+    @property
+    def waits(self) -> bool:
+        """Whether the decision waits for its reward."""
+        return self.bandit.record.reward.wait_s is not None
 
 
 class Choosing:
@@ -109,40 +124,41 @@ class Choosing:
         signed = await self._choice(bandit, request)
         if request.include:
             try:
-                (signed,) = await self._described(bandit, [signed], [request])
+                (signed,) = await self._described([signed], [request])
             # also when the caller has gone: nobody will see the choice, so it must not count
             except BaseException:
                 await refund(signed.charges)
                 raise
         if signed.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
-            await self._log(bandit, [signed])
+            await self._log([signed])
         return signed.choice
 
     async def choose_batch(
-        self, bandit: Bandit, requests: Sequence[ChooseRequest | Refusal], *, partial: bool = False
+        self, asked: Sequence[BatchRequest | Refusal], *, partial: bool = False, distinct: bool = False
     ) -> list[Choice | Refusal]:
         """``choose`` for each, all or none: an error names the position of its request.
 
         ``partial``: each by itself; then an error stands in its place, as does one that is given in place of
         a request. What concerns all choices, such as their ``include``, is still an error of all.
+        ``distinct``: one after the other, each without the arms that those before it show.
         """
         outcomes: list[SignedChoice | BaseException] = []
         try:
-            await self._attempt_all(bandit, requests, outcomes, partial=partial)
+            await self._attempt_all(asked, outcomes, partial=partial, distinct=distinct)
             signed = [outcome for outcome in outcomes if isinstance(outcome, SignedChoice)]
             served = [
-                request
-                for request, outcome in zip(requests, outcomes, strict=True)
-                if isinstance(request, ChooseRequest) and isinstance(outcome, SignedChoice)
+                each.request
+                for each, outcome in zip(asked, outcomes, strict=True)
+                if isinstance(each, BatchRequest) and isinstance(outcome, SignedChoice)
             ]
             if any(request.include for request in served):
-                signed = await self._described(bandit, signed, served)
+                signed = await self._described(signed, served)
         except BaseException:
             charges = [outcome.charges for outcome in outcomes if isinstance(outcome, SignedChoice)]
             # Where nothing was charged, nothing is waited for: what this answer holds is free at once.
             await asyncio.gather(*map(refund, filter(None, charges)))
             raise
-        await self._log(bandit, signed)
+        await self._log(signed)
         choices = iter(signed)
         return [
             outcome.with_traceback(None) if isinstance(outcome, Refusal) else next(choices).choice
@@ -151,34 +167,47 @@ class Choosing:
 
     async def _attempt_all(
         self,
-        bandit: Bandit,
-        requests: Sequence[ChooseRequest | Refusal],
+        asked: Sequence[BatchRequest | Refusal],
         outcomes: list[SignedChoice | BaseException],
         *,
         partial: bool,
+        distinct: bool,
     ) -> None:
         """Append a choice for each of these, or why there is none: then raise that, unless ``partial``."""
-        first = next((request for request in requests if isinstance(request, ChooseRequest)), None)
-        # Choices that are counted wait for the store side by side: then one call counts many of them.
-        together = CHOSEN_TOGETHER if first is not None and self._pipeline.is_counted(first, bandit) else 1
-        for start in range(0, len(requests), together):
-            asked = enumerate(requests[start : start + together], start)
-            attempts = [self._attempt(bandit, number, request) for number, request in asked]
+        shown: list[str] = []  # ids that a later request may not show
+        together = 1 if distinct else self._chosen_together(asked)
+        for start in range(0, len(asked), together):
+            of_turn = enumerate(asked[start : start + together], start)
+            attempts = [self._attempt(number, each, shown) for number, each in of_turn]
             await _end_all(attempts, outcomes)
             for outcome in outcomes[start:]:
                 is_alone = partial and isinstance(outcome, Refusal)
                 # After a move the batch is tried again as a whole.
                 if isinstance(outcome, BaseException) and (not is_alone or isinstance(outcome, BanditMoved)):
                     raise outcome
+                if distinct and isinstance(outcome, SignedChoice):
+                    shown += [arm.id for arm in outcome.choice.arms]
 
-    async def _attempt(self, bandit: Bandit, number: int, request: ChooseRequest | Refusal) -> SignedChoice:
-        """The choice for a request of a batch; its error is of that request."""
+    def _chosen_together(self, asked: Sequence[BatchRequest | Refusal]) -> int:
+        """How many requests of a batch are answered side by side.
+
+        Choices that are counted wait for the store: then one call counts many of them. The first request of
+        each bandit tells.
+        """
+        first = {each.bandit.uid: each for each in reversed(asked) if isinstance(each, BatchRequest)}
+        is_counted = any(self._pipeline.is_counted(each.request, each.bandit) for each in first.values())
+        return CHOSEN_TOGETHER if is_counted else 1
+
+    async def _attempt(
+        self, number: int, asked: BatchRequest | Refusal, shown: Sequence[str]
+    ) -> SignedChoice:
+        """The choice for a request of a batch, without the arms ``shown``; its error is of that request."""
         await yield_to_others()  # a choice from memory awaits nothing
         check(caller())
-        if not isinstance(request, ChooseRequest):
-            raise request
+        if not isinstance(asked, BatchRequest):
+            raise asked
         with within(("requests", number)):
-            return await self._choice(bandit, request)
+            return await self._choice(asked.bandit, asked.request.without(shown))
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> SignedChoice:
         """A new choice, or the one that was made for this event before."""
@@ -225,15 +254,16 @@ class Choosing:
         return _made_before(bandit, choice_of(kept))
 
     async def _described(
-        self, bandit: Bandit, signed: Sequence[SignedChoice], requests: Sequence[ChooseRequest]
+        self, signed: Sequence[SignedChoice], requests: Sequence[ChooseRequest]
     ) -> list[SignedChoice]:
         """The choices with what their requests want to come with the arms."""
+        uids = [signed_choice.bandit.catalogue.uid for signed_choice in signed]
         lists = [signed_choice.choice.arms for signed_choice in signed]
         replace = msgspec.structs.replace
         return [
             replace(signed_choice, choice=replace(signed_choice.choice, arms=arms))
             for signed_choice, arms in zip(
-                signed, await described(self._store.arms, bandit.catalogue.uid, lists, requests), strict=True
+                signed, await described(self._store.arms, uids, lists, requests), strict=True
             )
         ]
 
@@ -321,7 +351,7 @@ class Choosing:
         row = None
         if part is not None and not decision.deferred:
             row = row_of(bandit, decision, raw, _logged_candidates(request, allowed))
-        return SignedChoice(choice, row, allowed.applied)
+        return SignedChoice(bandit, choice, row, allowed.applied)
 
     def _effect_pairs(self, bandit: Bandit, selection: Selection, ids: Sequence[str]) -> bytes | None:
         """What the token says of the effect of each arm; None of a bandit whose arms learn nothing now."""
@@ -341,29 +371,28 @@ class Choosing:
                 served[is_own] = 0.0
         return self._pairs.of(bandit, expected, served, sigma=snapshot.posterior.sigma)
 
-    async def _log(self, bandit: Bandit, signed: Sequence[SignedChoice]) -> None:
+    async def _log(self, signed: Sequence[SignedChoice]) -> None:
         """Keep the decisions that wait for rewards, before anybody sees them, and their rows with them.
 
         Other rows are written later. A choice that was made for an event before waits as it did by the
         version that made it.
         """
-        number, waits = bandit.version.number, bandit.record.reward.wait_s is not None
         choices = [
             (
                 signed_choice.choice.decision,
                 b"" if signed_choice.row is None else signed_choice.row.candidates,
             )
             for signed_choice in signed
-            if waits or signed_choice.choice.bandit_version != number
+            if signed_choice.waits
+            or signed_choice.choice.bandit_version != signed_choice.bandit.version.number
         ]
         for start in range(0, len(choices), LOGGED_TOGETHER):
             together = choices[start : start + LOGGED_TOGETHER]
             await asyncio.gather(*(self._decisions.log(*choice) for choice in together))
         # a decision that waits was stored together with its row
-        if not waits:
-            for signed_choice in signed:
-                if signed_choice.row is not None:
-                    self._rows.add(signed_choice.row)
+        for signed_choice in signed:
+            if signed_choice.row is not None and not signed_choice.waits:
+                self._rows.add(signed_choice.row)
 
 
 async def _end_all(attempts: Sequence[Coroutine[Any, Any, T]], outcomes: list[T | BaseException]) -> None:
@@ -393,10 +422,10 @@ def check_pairs(bandit: Bandit, request: ChooseRequest) -> None:
 def _made_before(bandit: Bandit, choice: Choice) -> SignedChoice:
     """A choice that was made for the event before. Its row may have been lost: it is written again."""
     if bandit.record.log is None:
-        return SignedChoice(choice, None)
+        return SignedChoice(bandit, choice, None)
     raw = raw_of(choice.decision)
     decision = decision_of(raw)
-    return SignedChoice(choice, None if decision.deferred else row_of(bandit, decision, raw))
+    return SignedChoice(bandit, choice, None if decision.deferred else row_of(bandit, decision, raw))
 
 
 def _log_part(

@@ -96,7 +96,7 @@ class DryRuns:
         snapshot = selection.snapshot
         arms = await _measured(asked, selection)
         if request.include:
-            (arms,) = await described(self._arms, bandit.catalogue.uid, [arms], [request])
+            (arms,) = await described(self._arms, [bandit.catalogue.uid], [arms], [request])
         return DryRun(
             arms=arms,
             policy=bandit.record.policy,

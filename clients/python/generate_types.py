@@ -296,6 +296,8 @@ class Generator:
             yield self.typed_dict("DryRunRequest", schema, without=own, wider=True)
             rest = item["properties"].keys() - own
             yield self.typed_dict("ChooseBody", item | {"description": ""}, "DryRunRequest", rest, wider=True)
+        elif name == "PageItem":
+            yield self.typed_dict(name, schema, "ChooseBody", item["properties"], wider=True)
         elif name == "PolicyBody":
             yield self.typed_dict(
                 name, schema, "BanditPatch", self.schemas["BanditPatch"]["properties"], wider=True

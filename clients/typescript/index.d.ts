@@ -1,6 +1,6 @@
 // The declarations of src/; a test holds names and members to the code.
 
-import type { Activation, Choice, ChooseOptions, ClientOptions, DryRun, DryRunRequest, PassOptions, Receipt, Reward, RewardOptions, SenderOptions } from "./types.js";
+import type { Activation, Choice, ChooseOptions, ClientOptions, DryRun, DryRunRequest, PageOptions, PageRequest, PassOptions, Receipt, Reward, RewardOptions, SenderOptions } from "./types.js";
 
 export type * from "./types.js";
 
@@ -15,6 +15,12 @@ export declare class Client {
   constructor(url: string, options?: ClientOptions);
   /** Choose up to k arms, the best first. */
   choose(bandit: string, options?: ChooseOptions): Promise<Choice>;
+  /**
+   * Choose for requests of several bandits, the rows of a page, in one call. `distinct`: no row shows an arm that a row
+   * before it shows. `partial`: each row is answered by itself, and in place of a choice stands its error.
+   */
+  choosePage(requests: PageRequest[], options: PageOptions & { partial: true }): Promise<(Choice | ServiceError)[]>;
+  choosePage(requests: PageRequest[], options?: PageOptions): Promise<Choice[]>;
   /** What `choose` would choose now, with what the learner knows of each arm; nothing is decided. Needs a key of scope read. */
   dryRun(bandit: string, options?: DryRunRequest): Promise<DryRun>;
   /** Reward a decision. It counts once, however often it is sent. Throws RewardRejected. */

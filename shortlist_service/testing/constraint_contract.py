@@ -12,6 +12,7 @@ import pytest
 from app.bandits.bandit import Bandit
 from app.exposure_limits.rules import QuotaRule
 from app.policies.request import ChooseRequest
+from app.serving.choosing import BatchRequest
 from shortlist_service.testing.headless_service import HeadlessService
 from shortlist_service.testing.shop import ids, open_shop
 
@@ -62,8 +63,8 @@ class ConstraintContract:
         again = await choosing.choose(bandit, self.request(case, event_id="event", seed=2))
         assert ids(again) == ids(event)
         lists.append(ids(event))
-        requests = [self.request(case, seed=seed) for seed in range(3, 3 + case.batch)]
-        lists += [ids(choice) for choice in await choosing.choose_batch(bandit, requests)]
+        requests = [BatchRequest(bandit, self.request(case, seed=seed)) for seed in range(3, 3 + case.batch)]
+        lists += [ids(choice) for choice in await choosing.choose_batch(requests)]
         lists.append(ids(await choosing.choose(bandit, self.request(case, activate=False, seed=99))))
         assert all(len(arms) == 2 for arms in lists)
         assert case.keep(lists)
@@ -72,8 +73,8 @@ class ConstraintContract:
         self, service: HeadlessService, bandit: Bandit, case: ConstraintCase
     ) -> None:
         free = await self.made(service, "free")
-        requests = [ChooseRequest(key="ann", k=2, seed=seed) for seed in range(20)]
-        choices = await service.parts.choosing.choose_batch(free, requests)
+        requests = [BatchRequest(free, ChooseRequest(key="ann", k=2, seed=seed)) for seed in range(20)]
+        choices = await service.parts.choosing.choose_batch(requests)
         assert not case.keep([ids(choice) for choice in choices])
 
     async def test_a_dry_run_is_the_choice_and_counts_nothing(
@@ -95,7 +96,7 @@ class ConstraintContract:
     ) -> None:
         """The rest of a choice that counts depends on those before it; of another it does not."""
         first = await service.parts.choosing.choose(bandit, self.request(case, seed=7))
-        requests = [self.request(case, seed=seed) for seed in range(case.batch)]
-        await service.parts.choosing.choose_batch(bandit, requests)
+        requests = [BatchRequest(bandit, self.request(case, seed=seed)) for seed in range(case.batch)]
+        await service.parts.choosing.choose_batch(requests)
         later = await service.parts.choosing.choose(bandit, self.request(case, seed=7))
         assert (ids(first) == ids(later)) is not case.counts

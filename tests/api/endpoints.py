@@ -417,6 +417,20 @@ WRITES = (
     ),
     Endpoint(
         "POST",
+        "/v1/choose/batch",
+        "/v1/choose/batch",
+        {"requests": [{"bandit": "b", **CHOOSE}], "partial": False, "distinct": True},
+        {
+            "requests": "list",
+            "requests.0.bandit": "id",
+            **{f"requests.0.{name}": kind for name, kind in CHOOSE_KINDS.items()},
+            "partial": "bool",
+            "distinct": "bool",
+        },
+        frozenset(f"requests.0.{name}" for name in CHOOSE_NULLABLE),
+    ),
+    Endpoint(
+        "POST",
         "/v1/rewards",
         "/v1/rewards",
         {"rewards": [{"decision": "TOKEN", "value": 1, "arm": "a0", "reward_id": "r-1"}]},

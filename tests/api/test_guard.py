@@ -23,7 +23,8 @@ def documented() -> list[tuple[str, str]]:
 
 
 EXPECTED = {
-    "choose": {"/v1/bandits/x/choose", "/v1/bandits/x/choose/batch", "/v1/slates/x/ask", "/v1/centers/x/ask"},
+    "choose": {"/v1/bandits/x/choose", "/v1/bandits/x/choose/batch", "/v1/choose/batch", "/v1/slates/x/ask",
+        "/v1/centers/x/ask"},
     "reward": {"/v1/rewards", "/v1/decisions/activate"},
     "observe": {"/v1/bandits/x/observations", "/v1/slates/x/tell", "/v1/centers/x/tell"},
 }  # fmt: skip

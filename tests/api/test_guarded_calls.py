@@ -59,6 +59,7 @@ CALLS: list[tuple[str, str, Any, str]] = [
     ("POST", "/v1/bandits/b/choose", {"dry_run": False}, "choose"),
     ("POST", "/v1/bandits/b/choose", {"dry_run": True}, "read"),
     ("POST", "/v1/bandits/b/choose/batch", {"requests": [{}]}, "choose"),
+    ("POST", "/v1/choose/batch", {"requests": [{"bandit": "b"}]}, "choose"),
     ("POST", "/v1/rewards", {"rewards": [{"decision": "x", "value": 1}]}, "reward"),
     (
         "POST",

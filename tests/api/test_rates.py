@@ -75,8 +75,10 @@ async def test_a_body_beyond_the_rate_is_not_read(public: Api):
         assert answer.status_code == 429
 
 
-async def test_each_choice_of_a_batch_counts(public: Api):
-    path, requests = "/v1/bandits/own/choose/batch", [{"key": "ann"}] * 300
+@pytest.mark.parametrize("path", ["/v1/bandits/own/choose/batch", "/v1/choose/batch"])
+async def test_each_choice_of_a_batch_counts(public: Api, path: str):
+    named = {} if "bandits" in path else {"bandit": "own"}
+    requests = [{**named, "key": "ann"}] * 300
     await public.ok("POST", path, {"requests": requests}, headers=bearer(BATCH))
     answer = await public.call("POST", path, {"requests": requests[:1]}, headers=bearer(BATCH))
     assert answer.status_code == 429

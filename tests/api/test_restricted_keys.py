@@ -42,8 +42,9 @@ SEEN = {
     "pass": ({"home", "coming"}, set[str]()),
 }
 FOR_PASSES = {"/v1/bandits/{bandit}/choose", "/v1/bandits/{bandit}/choose/batch", "/v1/rewards"}
-FOR_PASSES |= {"/v1/decisions/activate"}
+FOR_PASSES |= {"/v1/decisions/activate", "/v1/choose/batch"}
 FOR_ALL = {"/v1/bandits", "/v1/catalogues", "/v1/rewards", "/v1/decisions/activate", "/v1/policies"}
+FOR_ALL |= {"/v1/choose/batch"}
 
 
 def bearer(name: str) -> dict[str, str]:
@@ -163,6 +164,19 @@ async def test_what_a_key_does_not_name_answers_as_what_does_not_exist(public: A
     ]
     assert hidden == missing
     assert hidden["code"] == "not_found"
+    path = "/v1/choose/batch"
+    for name in ("other", "never"):
+        requests = [{"bandit": "home"}, {"bandit": name}]
+        hidden = await public.refused(
+            "POST", path, {"requests": requests}, status=404, code="not_found", headers=bearer("chooser")
+        )
+        assert hidden["errors"] == [
+            {"loc": ["body", "requests", 1, "bandit"], "message": "there is no bandit with this name"}
+        ]
+        body = {"requests": requests, "partial": True}
+        results = (await public.ok("POST", path, body, headers=bearer("chooser")))["results"]
+        assert ["error" in result for result in results] == [False, True]
+        assert results[1]["error"] == hidden
     body = {"baseline": "some-campaign"}
     refused = await public.refused(
         "POST", "/v1/bandits/home/choose", body, status=404, code="not_found", headers=bearer("all")

@@ -123,6 +123,32 @@ async def test_a_pass_does_nothing_for_others_and_nothing_else(
     await public.refused("POST", path, body, status=403, code="forbidden", loc=loc, headers=of("ann"))
 
 
+async def test_a_page_for_its_visitor_is_taken_row_by_row(public: Api):
+    """As single choices: the visitor is filled in, and what is of others or not seen is refused alone."""
+    requests = [
+        {"bandit": "own"},
+        {"bandit": "capped"},
+        {"bandit": "own", "key": "bob"},
+        {"bandit": "other"},
+        {"bandit": "all", "visitor": "bob"},
+        {"bandit": "all", "baseline": "s"},
+    ]
+    body, path = {"requests": requests, "partial": True}, "/v1/choose/batch"
+    results = (await public.ok("POST", path, body, headers=of("page-1")))["results"]
+    assert [each.get("error", {}).get("status") for each in results] == [None, None, 403, 404, 403, 403]
+    await public.refused("POST", path, {"requests": requests}, status=403, code="forbidden",
+                         loc=["body", "requests", 2, "key"], headers=of("page-1"))  # fmt: skip
+    narrow = of("page-1", bandits=["own"])
+    assert ["error" in each for each in (await public.ok("POST", path, body, headers=narrow))["results"]] == [
+        False, True, True, True, True, True
+    ]  # fmt: skip
+    # The row of ``capped`` counts for this visitor, who has seen one of its four arms.
+    rest = (await choose(public, "capped", of("page-1"), k=4))["arms"]
+    assert len(rest) == 3
+    rewards = {"rewards": [{"decision": each["decision"], "value": 1} for each in results[:2]]}
+    assert (await public.ok("POST", "/v1/rewards", rewards, 202, headers=of("page-1")))["accepted"] == 2
+
+
 async def test_a_batch_for_its_visitor_is_taken(public: Api):
     body = {"requests": [{"key": "ann"}, {}]}
     results = (await public.ok("POST", "/v1/bandits/own/choose/batch", body, headers=of("ann")))["results"]

@@ -15,7 +15,7 @@ from dropping_proxy import DroppingProxy
 from service_process import Service
 from shortlist_client import AsyncClient, Client, bodies
 from shortlist_client.answers import Choice
-from shortlist_client.errors import Invalid, NotChangeable, NotFound, PreconditionFailed
+from shortlist_client.errors import Invalid, InvalidArgument, NotChangeable, NotFound, PreconditionFailed
 from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
@@ -78,6 +78,36 @@ def test_each_request_of_a_batch_is_answered_by_itself(client: Client):
     assert {place for place, each in enumerate(results) if isinstance(each, Invalid)} == wrong
     assert len([each for each in results if isinstance(each, Choice)]) == len(requests) - len(wrong)
     assert str(results[1_499]).startswith("request 1499: 422 invalid: body.requests.1499.key: ")
+
+
+@pytest.mark.rest
+def test_a_page_is_of_several_bandits_and_its_rows_are_distinct(client: Client):
+    client.put_bandit("aside", catalogue="films", policy="sub_ts", reward={"wait_s": 60})
+    rows: list[bodies.PageItem] = [
+        {"bandit": "home", "key": "ann", "k": 5},
+        {"bandit": "aside", "k": 5},
+        {"bandit": "none"},
+        {"bandit": "aside", "k": 5, "exclude": ["f0"]},
+    ]
+    results = client.choose_page_each(rows, distinct=True)
+    assert isinstance(results[2], NotFound)
+    assert str(results[2]).startswith("request 2: 404 not_found: body.requests.2.bandit: ")
+    choices = [each for each in results if isinstance(each, Choice)]
+    assert len({arm.id for choice in choices for arm in choice.arms}) == 15
+    with pytest.raises(NotFound):
+        client.choose_page(rows)
+    del rows[2]
+    assert [len(choice.arms) for choice in client.choose_page(rows, distinct=True).results] == [5, 5, 5]
+    # A list that takes several calls cannot be distinct; nothing is sent then. Others are cut.
+    many = rows * 400
+    with pytest.raises(InvalidArgument, match="requests: distinct is of one request"):
+        client.choose_page(many, distinct=True)
+    with pytest.raises(InvalidArgument, match="requests: distinct is of one request"):
+        client.choose_batch("home", [{"key": "ann"}] * 1_001, distinct=True)
+    assert len(client.choose_page(many).results) == len(many)
+    batch = client.choose_each("home", [{"key": "ann", "k": 1_000}] * 3, distinct=True)
+    assert [len(each.arms) for each in batch if isinstance(each, Choice)] == [1_000, 1_000, ARMS - 2_000]
+    client.delete_bandit("aside")
 
 
 def test_help_shows_what_a_call_takes(client: Client):

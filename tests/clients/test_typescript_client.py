@@ -30,7 +30,7 @@ HERE = Path(__file__).parent / "typescript"
 CASES = ROOT / "clients/cases/cases.json"
 CALLS = {"choose", "dry_run", "reward", "reward_batch", "activate"}
 NAMES = [case["name"] for case in json.loads(CASES.read_text("utf-8")) if case["call"] in CALLS]
-MOST_BYTES = 7_750
+MOST_BYTES = 8_150
 DROPPED = 1 / 12
 MANY = [1_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])]
 
@@ -55,6 +55,7 @@ SCHEMAS = {
 PATHS = {
     ("get", "/v1/bandits/{bandit}"),
     ("post", "/v1/bandits/{bandit}/choose"),
+    ("post", "/v1/choose/batch"),
     ("post", "/v1/rewards"),
     ("post", "/v1/decisions/activate"),
 }
@@ -326,6 +327,7 @@ def test_every_path_is_one_of_the_service():
     source = (HOME / "src/client.ts").read_text()
     assert set(re.findall(r'[`"](/v1/[a-z/]+)', source)) == {
         "/v1/bandits/",
+        "/v1/choose/batch",
         "/v1/rewards",
         "/v1/decisions/activate",
     }
@@ -355,7 +357,7 @@ def test_the_declarations_are_those_of_the_code(module: Path, tmp_path: Path):
     functions = re.findall(r"^export declare function (\w+)", text, re.MULTILINE)
     told |= {name: {"of": "", "members": []} for name in functions}
     for name, base, body in classes:
-        members = re.findall(r"^  (?:get )?(\w+)\(", body, re.MULTILINE)
+        members = set(re.findall(r"^  (?:get )?(\w+)\(", body, re.MULTILINE))  # one may have several types
         told[name] = {"of": base, "members": [each for each in members if each != "constructor"]}
     assert {name: each and {**each, "members": sorted(each["members"])} for name, each in code.items()} == {
         name: each and {**each, "members": sorted(each["members"])} for name, each in told.items()

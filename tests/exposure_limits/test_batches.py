@@ -12,6 +12,7 @@ from app.exposure_limits.rules import QuotaRule
 from app.platform.errors import NoArms, Unavailable
 from app.policies.request import ChooseRequest
 from app.serving.choice import Choice
+from app.serving.choosing import BatchRequest
 from headless_service import HeadlessService
 from waiting import wait_until
 
@@ -26,7 +27,7 @@ async def test_choices_of_a_batch_are_counted_together(service: HeadlessService)
     await service.parts.quotas.put(bandit, "q", QuotaRule(1_000, arm="a3"))
     service.store.calls.clear()
     choices = await service.parts.choosing.choose_batch(
-        bandit, [ChooseRequest(key=f"u{n}", k=4) for n in range(CHOICES)]
+        [BatchRequest(bandit, ChooseRequest(key=f"u{n}", k=4)) for n in range(CHOICES)]
     )
     # Several: those that come while a call is under way go with the next one.
     assert service.store.calls["quotas.count"] <= CHOICES // 2
@@ -39,8 +40,8 @@ async def test_all_find_the_same_arm_the_best_and_it_is_shown_once(service: Head
     bandit = await service.bandit("scarce", "many")
     for number in range(ARMS):
         await service.parts.quotas.put(bandit, f"q{number}", QuotaRule(1, arm=f"a{number}"))
-    requests = [ChooseRequest(key=f"u{n}") for n in range(CHOICES)]
-    outcomes = await service.parts.choosing.choose_batch(bandit, requests, partial=True)
+    requests = [BatchRequest(bandit, ChooseRequest(key=f"u{n}")) for n in range(CHOICES)]
+    outcomes = await service.parts.choosing.choose_batch(requests, partial=True)
     shown = [outcome.arms[0].id for outcome in outcomes if isinstance(outcome, Choice)]
     assert Counter(shown) == {f"a{number}": 1 for number in range(ARMS)}
     assert sum(isinstance(outcome, NoArms) for outcome in outcomes) == CHOICES - ARMS
@@ -49,8 +50,8 @@ async def test_all_find_the_same_arm_the_best_and_it_is_shown_once(service: Head
 async def test_choices_of_one_key_keep_to_its_cap_in_their_order(service: HeadlessService):
     await service.catalogue("many", arms=ARMS)
     bandit = await service.bandit("capped", "many", repeats=RepeatsRule(most=1, within_s=60.0))
-    requests = [ChooseRequest(key="ann") for _ in range(ARMS)]
-    choices = await service.parts.choosing.choose_batch(bandit, requests)
+    requests = [BatchRequest(bandit, ChooseRequest(key="ann")) for _ in range(ARMS)]
+    choices = await service.parts.choosing.choose_batch(requests)
     assert all(isinstance(choice, Choice) for choice in choices)
     assert len({choice.arms[0].id for choice in choices if isinstance(choice, Choice)}) == ARMS
 
@@ -60,13 +61,13 @@ async def test_while_the_store_is_away_each_error_names_its_own_request(service:
     bandit = await service.bandit()
     await service.parts.quotas.put(bandit, "q", QuotaRule(1_000, arm="a3"))
     service.store.refuse.add("quotas.count")
-    requests = [ChooseRequest(key="ann", k=4)] * 3
-    outcomes = await service.parts.choosing.choose_batch(bandit, requests, partial=True)
+    requests = [BatchRequest(bandit, ChooseRequest(key="ann", k=4))] * 3
+    outcomes = await service.parts.choosing.choose_batch(requests, partial=True)
     assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
     errors = [outcome.errors for outcome in outcomes if isinstance(outcome, Unavailable)]
     assert [path for ((path, _),) in errors] == [("requests", number) for number in range(3)]
     with pytest.raises(Unavailable):
-        await service.parts.choosing.choose_batch(bandit, requests)
+        await service.parts.choosing.choose_batch(requests)
     service.store.refuse.clear()
     assert (await service.parts.quotas.get(bandit, "q")).used == 0
 
@@ -80,7 +81,9 @@ async def test_after_an_error_of_one_nothing_of_a_batch_counts(service: Headless
     requests.insert(2, ChooseRequest(key="ann", k=4, event_id="kept"))
     bad = ChooseRequest(key="ann", exclude=[f"a{number}" for number in range(4)])
     with pytest.raises(NoArms) as refusal:
-        await service.parts.choosing.choose_batch(bandit, [*requests, bad])
+        await service.parts.choosing.choose_batch(
+            [BatchRequest(bandit, request) for request in (*requests, bad)]
+        )
     assert refusal.value.errors[0][0] == ("requests", len(requests))
     assert (await service.parts.quotas.get(bandit, "q")).used == 1
 
@@ -95,7 +98,8 @@ async def test_what_a_batch_was_charged_is_given_back_when_its_caller_leaves(ser
         *(ChooseRequest(key=f"u{n}", k=4) for n in range(9)),
         ChooseRequest(key="u9", k=4, event_id="kept"),
     ]
-    batch = asyncio.create_task(service.parts.choosing.choose_batch(bandit, requests))
+    asked = [BatchRequest(bandit, request) for request in requests]
+    batch = asyncio.create_task(service.parts.choosing.choose_batch(asked))
 
     async def is_kept() -> bool:
         return service.store.held["choices.put_event"] == 1

@@ -68,6 +68,16 @@ def batches(
         yield _batch(name, first, batch)
 
 
+def with_options(parts: Iterable[Batch], *, partial: bool, distinct: bool) -> Iterable[Batch]:
+    """Batches of choices with these fields. Raises InvalidArgument: what is to be distinct is too long."""
+    whole = list(parts) if distinct else parts
+    if isinstance(whole, list) and len(whole) > 1:
+        reason = "distinct is of one request of the service: at most 1,000 items, k of all 20,000, and 2 MB"
+        raise InvalidArgument(f"requests: {reason}")
+    options = b',"partial":true' * partial + b',"distinct":true' * distinct
+    return (Batch(part.first, part.end, b"%s%s}" % (part.content[:-1], options)) for part in whole)
+
+
 def _batch(name: str, first: int, items: list[bytes]) -> Batch:
     return Batch(first, first + len(items), b'{"%s":[%s]}' % (name.encode(), b",".join(items)))
 

@@ -131,11 +131,29 @@ class ChooseBatchBody(TypedDict, total=False):
     """``k`` of all requests together is at most 20,000.
 
     ``partial``: each request is answered by itself, with a choice or with its error, also where a field
-    of it is wrong. Without it an error of one is the error of all.
+    of it is wrong. Without it an error of one is the error of all. ``distinct``: the requests are
+    answered one after the other, and none shows an arm id that one before it shows.
     """
 
-    requests: Required[Sequence[ChooseBody]]
     partial: bool
+    distinct: bool
+    requests: Required[Sequence[ChooseBody]]
+
+
+class PageItem(ChooseBody, total=False):
+    """A choice of ``bandit``."""
+
+    bandit: Required[str]
+
+
+class ChoosePageBody(TypedDict, total=False):
+    """Requests of several bandits, such as of the rows of a page. The other fields are those of a batch of
+    one bandit.
+    """
+
+    partial: bool
+    distinct: bool
+    requests: Required[Sequence[PageItem]]
 
 
 class RewardItem(TypedDict, total=False):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Unpack
@@ -91,11 +92,19 @@ from shortlist_client.batches import (
     same_length,
     send_all,
     sender,
+    with_options,
     with_time,
 )
 from shortlist_client.binding import endpoint, every_page
 from shortlist_client.decoding import decoder
-from shortlist_client.errors import Forbidden, InvalidArgument, RewardRejected, ServiceError, problem_error
+from shortlist_client.errors import (
+    Forbidden,
+    InvalidArgument,
+    NotFound,
+    RewardRejected,
+    ServiceError,
+    problem_error,
+)
 from shortlist_client.exchange import Steps
 from shortlist_client.routes import GLOBAL_LEARNER, RAW, Call, Route, Sink, encoded
 
@@ -683,15 +692,21 @@ class Endpoints:
 
     @endpoint
     def choose_batch(
-        self, bandit: str, requests: Iterable[bodies.ChooseBody], *, once: bool | None = None
+        self,
+        bandit: str,
+        requests: Iterable[bodies.ChooseBody],
+        *,
+        once: bool | None = None,
+        distinct: bool = False,
     ) -> Steps[Choices]:
-        """Choose for several requests, in batches; an error of one is the error of its batch."""
+        """Choose for several requests, in batches; an error of one is the error of its batch.
+
+        ``distinct``: no request shows an arm that one before it shows; then all of them must fit into one
+        batch.
+        """
         given, safe = yield from self._choices(bandit, requests, once=once)
-        arms = (_arms(request.get("k")) for request in given)
-        found = yield from send_all(
-            batches("requests", encoded_items(given, "request"), CHOICES, arms),
-            sender(routes.CHOOSE_BATCH, bandit, safe=safe),
-        )
+        parts = with_options(_parts(given), partial=False, distinct=distinct)
+        found = yield from send_all(parts, sender(routes.CHOOSE_BATCH, bandit, safe=safe))
         choices = tuple(choice for _, part in found for choice in part.results)
         for choice in choices[:1]:
             self._compare_version(bandit, choice)
@@ -699,30 +714,44 @@ class Endpoints:
 
     @endpoint
     def choose_each(
-        self, bandit: str, requests: Iterable[bodies.ChooseBody], *, once: bool | None = None
+        self,
+        bandit: str,
+        requests: Iterable[bodies.ChooseBody],
+        *,
+        once: bool | None = None,
+        distinct: bool = False,
     ) -> Steps[tuple[Choice | ServiceError, ...]]:
         """``choose_batch`` that answers each request by itself: in place of a choice stands its error.
 
         What concerns a whole batch, such as the key or its size, is raised. Needs a service of 2.0.
         """
         given, safe = yield from self._choices(bandit, requests, once=once)
-        arms = (_arms(request.get("k")) for request in given)
+        parts = with_options(_parts(given), partial=True, distinct=distinct)
+        return _each((yield from send_all(parts, sender(_CHOOSE_EACH, bandit, safe=safe))))
 
-        def call(batch: Batch) -> Call[_Results]:
-            content = b'%s,"partial":true}' % batch.content[:-1]
-            return _CHOOSE_EACH.call(bandit, content=content, safe=safe)
+    @endpoint
+    def choose_page(
+        self, requests: Iterable[bodies.PageItem], *, once: bool | None = None, distinct: bool = False
+    ) -> Steps[Choices]:
+        """``choose_batch`` for requests of several bandits, each of which names its ``bandit``: the rows of a
+        page. Needs a service of 3.0.
+        """
+        given, safe = yield from self._page(requests, once=once)
+        parts = with_options(_parts(given), partial=False, distinct=distinct)
+        found = yield from send_all(parts, sender(routes.CHOOSE_PAGE, safe=safe))
+        choices = tuple(choice for _, part in found for choice in part.results)
+        for request, choice in zip(given, choices, strict=False):
+            self._compare_version(request["bandit"], choice)
+        return Choices(choices)
 
-        found = yield from send_all(batches("requests", encoded_items(given, "request"), CHOICES, arms), call)
-        results = list[Choice | ServiceError]()
-        for first, part in found:
-            for number, each in enumerate(part.results, first):
-                if "error" in each:
-                    error = problem_error(f"request {number}", each["error"])
-                    error.moved(first, applied=False)
-                    results.append(error)
-                else:
-                    results.append(_choice_of(each))
-        return tuple(results)
+    @endpoint
+    def choose_page_each(
+        self, requests: Iterable[bodies.PageItem], *, once: bool | None = None, distinct: bool = False
+    ) -> Steps[tuple[Choice | ServiceError, ...]]:
+        """``choose_page`` that answers each request by itself, as ``choose_each`` does."""
+        given, safe = yield from self._page(requests, once=once)
+        parts = with_options(_parts(given), partial=True, distinct=distinct)
+        return _each((yield from send_all(parts, sender(_CHOOSE_PAGE_EACH, safe=safe))))
 
     @endpoint
     def activate(self, decisions: Iterable[str]) -> Steps[Activation]:
@@ -950,6 +979,24 @@ class Endpoints:
             given = [{"event_id": secrets.token_hex(16), **_named(request)} for request in given]
         return given, self._is_harmless(bandit) or all(request.get("event_id") for request in given)
 
+    def _page(
+        self, requests: Iterable[bodies.PageItem], *, once: bool | None
+    ) -> Steps[tuple[list[bodies.PageItem], bool]]:
+        """``_choices`` of requests that name their bandits."""
+        given, safe = list[bodies.PageItem](), True
+        for request in items_of("request", requests):
+            matters, bandit = once, request.get("bandit")
+            if matters is None and bandit is not None:
+                with suppress(NotFound):  # the service says which request it is
+                    matters = yield from self._once(bandit)
+            is_event = request.get("event_id") is not None
+            if matters and not is_event:
+                given.append({**request, "event_id": secrets.token_hex(16)})
+                continue
+            given.append(request)
+            safe = safe and (is_event or (bandit is not None and self._is_harmless(bandit)))
+        return given, safe
+
     def _once(self, bandit: str) -> Steps[bool]:
         """Whether it matters that a choice is made once: asked for once, and taken for granted if secret."""
         if bandit not in self._matters:
@@ -984,7 +1031,28 @@ class _Results:
 
 
 _CHOOSE_EACH = Route("POST", routes.CHOOSE_BATCH.path, _Results, routes.CHOOSE_BATCH.repeat)
+_CHOOSE_PAGE_EACH = Route("POST", routes.CHOOSE_PAGE.path, _Results, routes.CHOOSE_PAGE.repeat)
 _choice_of = decoder(Choice)
+
+
+def _parts(requests: Sequence[bodies.ChooseBody]) -> Iterable[Batch]:
+    """Batches of choices."""
+    arms = (_arms(request.get("k")) for request in requests)
+    return batches("requests", encoded_items(requests, "request"), CHOICES, arms)
+
+
+def _each(found: Sequence[tuple[int, _Results]]) -> tuple[Choice | ServiceError, ...]:
+    """The choices of batches with ``partial``, and the errors of the requests that have none."""
+    results = list[Choice | ServiceError]()
+    for first, part in found:
+        for number, each in enumerate(part.results, first):
+            if "error" in each:
+                error = problem_error(f"request {number}", each["error"])
+                error.moved(first, applied=False)
+                results.append(error)
+            else:
+                results.append(_choice_of(each))
+    return tuple(results)
 
 
 def _named(request: bodies.ChooseBody) -> bodies.ChooseBody:

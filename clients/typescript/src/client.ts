@@ -1,8 +1,8 @@
 // The calls, and when one is sent again: if it never left, or if a second one does no harm.
 
-import { BY_CODE, ConnectionFailed, Forbidden, InvalidArgument, PassExpired, RewardRejected, ServiceError, TimedOut, TooManyRequests, UnexpectedAnswer } from "./errors.ts";
+import { BY_CODE, ConnectionFailed, Forbidden, InvalidArgument, NotFound, PassExpired, RewardRejected, ServiceError, TimedOut, TooManyRequests, UnexpectedAnswer } from "./errors.ts";
 import { IDENTIFIER, visitorOf } from "./passes.ts";
-import type { Activation, Choice, ChooseOptions, ClientOptions, DryRun, DryRunRequest, Receipt, Reward, RewardOptions } from "./types.ts";
+import type { Activation, Choice, ChooseOptions, ClientOptions, DryRun, DryRunRequest, PageOptions, PageRequest, Receipt, Reward, RewardOptions } from "./types.ts";
 
 const TRY_LATER = new Set([429, 502, 503, 504]);
 // What Node says of a request that never left. A browser does not tell.
@@ -57,13 +57,34 @@ export class Client {
   async choose(bandit: string, options: ChooseOptions = {}): Promise<Choice> {
     const path = pathOf(bandit);
     const { once, ...body } = checked(options, "{ k: 5 }");
-    if ((once ?? (await this.#isMattering(bandit, path))) && body.event_id == null) body.event_id = randomId();
-    const safe = body.event_id != null || this.#matters.get(bandit)?.matters === false;
-    const choice = await this.#send<Choice>({ method: "POST", path: `${path}/choose`, body, fields: CHOICE, safe });
-    for (const arm of choice.arms) arm.pinned ??= false;
-    const version = this.#matters.get(bandit)?.version;
-    if (version != null && choice.bandit_version != null && version !== choice.bandit_version) this.#matters.delete(bandit);
-    return choice;
+    const safe = await this.#isSafe(bandit, body, once);
+    return this.#chosen(bandit, await this.#send<Choice>({ method: "POST", path: `${path}/choose`, body, fields: CHOICE, safe }));
+  }
+
+  /**
+   * Choose for requests of several bandits, the rows of a page, in one call. `distinct`: no row shows an arm that a row
+   * before it shows. `partial`: each row is answered by itself, and in place of a choice stands its error.
+   */
+  async choosePage(requests: PageRequest[], options: PageOptions & { partial: true }): Promise<(Choice | ServiceError)[]>;
+  async choosePage(requests: PageRequest[], options?: PageOptions): Promise<Choice[]>;
+  async choosePage(requests: PageRequest[], options: PageOptions = {}): Promise<(Choice | ServiceError)[]> {
+    const { once, ...rest } = checked(options, "{ distinct: true }");
+    const body = { requests: listed("requests", requests).map((each) => ({ ...checked(each, '{ bandit: "home" }') })), ...rest };
+    let safe = true;
+    for (const each of body.requests) {
+      const isSafe = await this.#isSafe(each.bandit, each, once).catch((error) => {
+        if (!(error instanceof NotFound)) throw error;
+        return false; // the service says which request it is
+      });
+      safe &&= isSafe;
+    }
+    const call = { method: "POST", path: "/v1/choose/batch", body, fields: ["results"], safe };
+    const { results } = await this.#send<{ results: (Choice & { error?: any })[] }>(call);
+    return results.map((each, place) =>
+      each.error
+        ? new (BY_CODE[each.error.code] ?? ServiceError)(`request ${place}`, each.error.status, each.error)
+        : this.#chosen(body.requests[place]!.bandit, each),
+    );
   }
 
   /** What `choose` would choose now, with what the learner knows of each arm; nothing is decided. Needs a key of scope read. */
@@ -113,6 +134,19 @@ export class Client {
       total.rejected.push(...part.rejected.map(({ index, code }) => ({ index: first + index, code })));
     }
     return total;
+  }
+
+  /** Whether a choice may be sent again; one that matters gets an event. */
+  async #isSafe(bandit: string, body: ChooseOptions, once: boolean | undefined): Promise<boolean> {
+    if ((once ?? (await this.#isMattering(bandit, pathOf(bandit)))) && body.event_id == null) body.event_id = randomId();
+    return body.event_id != null || this.#matters.get(bandit)?.matters === false;
+  }
+
+  #chosen(bandit: string, choice: Choice): Choice {
+    for (const arm of choice.arms) arm.pinned ??= false;
+    const version = this.#matters.get(bandit)?.version;
+    if (version != null && choice.bandit_version != null && version !== choice.bandit_version) this.#matters.delete(bandit);
+    return choice;
   }
 
   /** Asked for once; taken for granted where the key may not know, and in a page or its workers, which may not ask. */

@@ -57,6 +57,11 @@ export interface ChooseRequest {
   candidates?: (string | Candidate)[] | null | undefined;
 }
 
+/** A choice of a page: a row of it. */
+export interface PageRequest extends ChooseRequest {
+  bandit: string;
+}
+
 /** With `features` or `metadata` an arm of this request alone; else the arm of the catalogue with this id. */
 export interface Candidate {
   id: string;
@@ -216,6 +221,15 @@ export interface ChooseOptions extends ChooseRequest {
    * An answer that is lost on the way is asked for again, and is the same decision. Default: where that matters, for
    * bandits that count a decision without reward (wait_s). In a page: always.
    */
+  once?: boolean | undefined;
+}
+
+export interface PageOptions {
+  /** No request shows an arm that one before it shows, whatever its catalogue. */
+  distinct?: boolean | undefined;
+  /** Each request is answered by itself, by a choice or its error. */
+  partial?: boolean | undefined;
+  /** As of a choice. */
   once?: boolean | undefined;
 }
 
