@@ -31,6 +31,7 @@ from app.indexes.shared_arms import SharingGroup
 from app.learning.decisions import Decisions
 from app.learning.effect_fits import EffectFits
 from app.learning.erasure import Erasure
+from app.learning.events import Events
 from app.learning.learned_log import LearnedLog
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learner_copies import LearnerCopies
@@ -180,7 +181,10 @@ class Service:
             effects=self.effects,
             learners_changed=self._learners_changed,
         )
-        self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer, self.quotas)
+        events = Events(store, self.bandits)
+        self.decisions = Decisions(
+            store, self.catalogues, self.bandits, self.signer, self.quotas, events=events
+        )
         self.elimination = EliminationCache(self.learners, capacity_bytes=learner_bytes)
         self.policy_states = PolicyStates(self.elimination.states)
         self.independent = IndependentSolvers(capacity_bytes=search_bytes)
@@ -226,6 +230,7 @@ class Service:
             entries,
             workers,
             self.quotas,
+            events=events,
             frequency_caps=self.frequency_caps,
             learners=self.learners,
             priors=self.priors,

@@ -27,6 +27,7 @@ from app.bandits.settings import SignalRef
 from app.catalogues.catalogues import Catalogues
 from app.exposure_limits.quotas import Quotas
 from app.learning.decided_features import decided_features, reward_entry
+from app.learning.events import Event, Events
 from app.learning.tokens import Access, BadToken, Decision, TokenSigner, raw_of
 from app.platform.deadlines import yield_to_others
 from app.records.log_entries import WaitingDecision, encode
@@ -94,13 +95,21 @@ class Decisions:
     """Logs decisions, and activates them."""
 
     def __init__(
-        self, store: Store, catalogues: Catalogues, bandits: Bandits, signer: TokenSigner, quotas: Quotas
+        self,
+        store: Store,
+        catalogues: Catalogues,
+        bandits: Bandits,
+        signer: TokenSigner,
+        quotas: Quotas,
+        *,
+        events: Events,
     ) -> None:
         self._store = store
         self._catalogues = catalogues
         self._bandits = bandits
         self._signer = signer
         self._quotas = quotas
+        self._events = events
 
     async def log(self, token: str, candidates: bytes = b"") -> None:
         """Log a decision whose bandit waited when it was made, unless it is deferred.
@@ -124,13 +133,14 @@ class Decisions:
             row=row_of(bandit, decision, token, candidates),
         )
 
-    async def activate(self, tokens: Sequence[str], access: Access = Access()) -> Activation:
+    async def activate(self, decisions: Sequence[str | Event], access: Access = Access()) -> Activation:
         """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for.
 
-        ``access``: of who says so.
+        ``decisions``: tokens, or events that they were made for. ``access``: of who says so.
         """
         now_ms = time.time_ns() // 1_000_000
         outcome = Activation()
+        tokens = await self._events.tokens(decisions, access, "decisions")
         for start in range(0, len(tokens), BATCH_SIZE):
             batch = tokens[start : start + BATCH_SIZE]
             # Side by side they leave in one pipeline (``storage.pipelining``).
@@ -144,8 +154,10 @@ class Decisions:
                     outcome.rejected.append((position, became))
         return outcome
 
-    async def _activate_token(self, token: str, access: Access, now_ms: int) -> str:
+    async def _activate_token(self, token: str | BadToken, access: Access, now_ms: int) -> str:
         await yield_to_others()
+        if isinstance(token, BadToken):
+            return token.reason
         try:
             decision = self._signer.verify(token, now_ms=now_ms)
         except BadToken as bad:

@@ -16,6 +16,7 @@ from app.bandits.signals import check_names
 from app.catalogues.catalogues import Catalogues
 from app.learning.decided_features import decided_features, reward_entry
 from app.learning.decisions import logged_reward
+from app.learning.events import Event
 from app.learning.tokens import Access, BadToken, Decision, TokenSigner
 from app.platform.errors import Invalid
 from app.records.arm_sums import EffectPair, taken_off
@@ -28,6 +29,7 @@ RejectCode = Literal[
     "invalid_token",
     "expired",
     "not_activated",
+    "unknown_event",
     "unknown_bandit",
     "not_yours",
     "arm_required",
@@ -47,14 +49,14 @@ NOT_DECIDED = 2**53 - 1  # for known_entry: it was not chosen before anything th
 class Reward:
     """A reward for one arm of a decision.
 
-    ``decision``    its token
-    ``arm``         may be left out when the decision has one arm
+    ``decision``    its token, or the event that it was made for
+    ``arm``         may be left out when the decision has one arm; of an event, the first is meant then
     ``reward_id``   tells several rewards of one arm apart, where a bandit sums them
     ``signal``      which of the rewards of its bandit it is, where that has several
     ``at``          when it was so, ms since 1970; needed where the last one counts, elsewhere of no use
     """
 
-    decision: str
+    decision: str | Event
     value: float
     arm: str | None = None
     reward_id: str | None = None
@@ -99,14 +101,17 @@ class RewardEntries:
         self._observation_ttl_ms = observation_ttl_ms
 
     async def of_reward(
-        self, reward: Reward, now_ms: int, access: Access = Access()
+        self, reward: Reward, token: str | BadToken, now_ms: int, access: Access = Access()
     ) -> tuple[RewardWrite, Decision]:
-        """The entry, and the decision that is rewarded. ``access``: of who rewards it.
+        """The entry, and the decision that is rewarded. ``token``: its, also where the reward names an event.
+        ``access``: of who rewards it.
 
         Raises Rejected, and Invalid for signal and time.
         """
+        if isinstance(token, BadToken):
+            raise Rejected(token.reason)
         try:
-            decision = self._signer.verify(reward.decision, now_ms=now_ms)
+            decision = self._signer.verify(token, now_ms=now_ms)
         except BadToken as bad:
             raise Rejected(bad.reason) from None
         # By the uid, not by the name: a bandit that was deleted and made again is another one. By the
@@ -116,7 +121,7 @@ class RewardEntries:
             raise Rejected("unknown_bandit")
         if not access.owns(decision):
             raise Rejected("not_yours")
-        arm_position = _place_of(decision, reward.arm)
+        arm_position = _place_of(decision, reward)
         arm = decision.arms[arm_position]
         judged = self._judged(bandit, reward.signal)
         rule = bandit.record.reward if judged is None else judged.rule
@@ -131,7 +136,7 @@ class RewardEntries:
         logged = logged_reward(
             bandit,
             decision,
-            reward.decision,
+            token,
             arm=arm,
             value=reward.value,
             now_ms=now_ms,
@@ -234,14 +239,15 @@ class RewardEntries:
         )
 
 
-def _place_of(decision: Decision, arm: str | None) -> int:
+def _place_of(decision: Decision, reward: Reward) -> int:
     """The place of the arm that is rewarded, from 0."""
-    if arm is None:
-        if len(decision.arms) > 1:
+    if reward.arm is None:
+        # By token it stays refused: who names no arm of a list may not know that it is one.
+        if len(decision.arms) > 1 and isinstance(reward.decision, str):
             raise Rejected("arm_required")
         return 0
     try:
-        return decision.arms.index(arm)
+        return decision.arms.index(reward.arm)
     except ValueError:
         raise Rejected("unknown_arm") from None
 

@@ -21,6 +21,7 @@ from app.exposure_limits.quotas import Quotas
 from app.learning.checkpoints import Workers
 from app.learning.decisions import hidden_of
 from app.learning.effect_pairs import EffectPairs, expected_together
+from app.learning.events import Events
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.reward_entries import (
@@ -67,6 +68,7 @@ class Rewards:
     """Appends rewards to the log.
 
     ``entries``    makes the entries
+    ``events``     finds the decisions of rewards that name an event
     ``quotas``, ``frequency_caps``   count rewards above 0
     ``learners``, ``priors``, ``effects``   say what is expected of the arms of observations
     ``workers``    are woken when something was appended
@@ -80,6 +82,7 @@ class Rewards:
         workers: Workers,
         quotas: Quotas,
         *,
+        events: Events,
         frequency_caps: FrequencyCaps,
         learners: Learners,
         priors: LearnedPriors,
@@ -93,6 +96,7 @@ class Rewards:
         self._pairs = EffectPairs(store.effects, metrics)
         self._bandits = bandits
         self._entries = entries
+        self._events = events
         self._workers = workers
         self._quotas = quotas
         self._frequency_caps = frequency_caps
@@ -104,19 +108,21 @@ class Rewards:
 
         ``access``: of who rewards them.
 
-        Raises Invalid, before anything is appended: a signal that the bandit lacks, or needs.
+        Raises Invalid, before anything is appended: a signal that the bandit lacks, or needs, and a key
+        likewise. Raises TooLarge: see ``Events``.
         """
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
         writes: list[tuple[int, RewardWrite]] = []
         deferred: dict[int, Decision] = {}
         decisions: dict[int, Decision] = {}
+        tokens = await self._events.tokens([item.decision for item in rewards], access, "rewards")
         for position, item in enumerate(rewards):
             if position:  # a single reward does not yield
                 await yield_to_others()
             try:
                 with within(("rewards", position)):
-                    write, decision = await self._entries.of_reward(item, now_ms, access)
+                    write, decision = await self._entries.of_reward(item, tokens[position], now_ms, access)
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
             else:

@@ -39,7 +39,7 @@ from shortlist.types import Vector
 TAG_LENGTH = 16
 NUMBER_LENGTH = 4
 ALWAYS_WRITTEN = 9  # fields of a decision
-RejectCode = Literal["invalid_token", "expired"]
+RejectCode = Literal["invalid_token", "expired", "unknown_event", "unknown_bandit"]
 # As ``base64`` does it for URLs, in fewer steps.
 _FROM_URLS, _TO_URLS = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")
 REFRESH_EVERY_S = 60.0
@@ -123,7 +123,9 @@ class Access(msgspec.Struct, frozen=True):
 
 
 class BadToken(ShortlistError):
-    """The token cannot be rewarded. ``reason`` is a code that does not change between versions."""
+    """The token cannot be rewarded, or there is none. ``reason`` is a code that does not change between
+    versions.
+    """
 
     def __init__(self, reason: RejectCode) -> None:
         super().__init__(f"the decision token is {reason}")

@@ -14,6 +14,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import HoldoutRule
 from app.catalogues.candidates import CandidateList
 from app.filters.filter import Filter
+from app.learning.events import event_name
 from app.platform.ids import is_in_share
 from app.policies.limits import AtMost
 from app.policies.rules import Diverse, Pin, Rules
@@ -83,9 +84,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def event(self) -> str | None:
         """The name of its event in the store: of those that came with a pass each visitor has its own."""
-        if self.event_id is None or self.owner is None:
-            return self.event_id
-        return f"{self.owner}/{self.event_id}"  # no identifier has a slash
+        return None if self.event_id is None else event_name(self.event_id, self.owner)
 
     def without(self, shown: Sequence[str]) -> ChooseRequest:
         """The request for other arms than these. A pin of one of them is left out, and the policy chooses for

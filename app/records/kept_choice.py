@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
+
+from app.records.records import unpack
 
 
 class KeptChoice(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -27,3 +31,11 @@ class KeptChoice(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     prior_version: int | None = None
     effects_version: int | None = None
     unknown: int = 0
+
+
+def token_of(data: bytes) -> bytes | None:
+    """The bytes of the token of a packed ``KeptChoice``; None if it cannot be read."""
+    try:
+        return zlib.decompress(unpack(data, KeptChoice).token)
+    except (zlib.error, msgspec.MsgspecError):
+        return None

@@ -25,8 +25,8 @@ from app.platform.documents import Answer, ShownAs
 from app.platform.errors import TooLarge
 from app.policies.request import ChooseRequest
 from app.policies.selection import Selection, SelectionRequest
-from app.records.kept_choice import KeptChoice
-from app.records.records import attributes_of, unpack
+from app.records.kept_choice import KeptChoice, token_of
+from app.records.records import attributes_of
 from app.storage.arms import ArmStore
 
 ARM_BYTES = 400  # about what an arm of an answer takes, with its part of the token, the row and the JSON
@@ -157,9 +157,10 @@ def choice_of(kept: KeptChoice) -> Choice:
 
 def kept_decision(data: bytes) -> Decision | None:
     """The decision of a packed ``KeptChoice``; None if it cannot be read."""
+    token = token_of(data)
     try:
-        return decision_of(zlib.decompress(unpack(data, KeptChoice).token))
-    except (zlib.error, msgspec.MsgspecError):
+        return None if token is None else decision_of(token)
+    except msgspec.MsgspecError:
         return None
 
 

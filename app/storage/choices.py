@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+
 from app.storage import redis_keys as keys
 from app.storage.memory import Level
 from app.storage.part import RedisPart, check_positive
@@ -25,3 +29,18 @@ class Choices(RedisPart):
         key = keys.event(self._partition(learner), learner, event)
         current: bytes | None = await self._redis.command("GET", key)
         return current
+
+    async def get_events(self, events: Sequence[tuple[LearnerId, str]]) -> Sequence[bytes | None]:
+        """The value of each of these events, None where there is none. A command a partition, all at once."""
+        values: list[bytes | None] = [None] * len(events)
+        places = defaultdict[int, list[int]](list)
+        for place, (learner, _) in enumerate(events):
+            places[self._partition(learner)].append(place)
+
+        async def read(partition: int, places: Sequence[int]) -> None:
+            names = [keys.event(partition, *events[place]) for place in places]
+            for place, value in zip(places, await self._redis.bulk("MGET", *names), strict=True):
+                values[place] = value
+
+        await asyncio.gather(*(read(*each) for each in places.items()))
+        return values

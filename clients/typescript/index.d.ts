@@ -1,6 +1,6 @@
 // The declarations of src/; a test holds names and members to the code.
 
-import type { Activation, Choice, ChooseOptions, ClientOptions, DryRun, DryRunRequest, PageOptions, PageRequest, PassOptions, Receipt, Reward, RewardOptions, SenderOptions } from "./types.js";
+import type { Activation, Choice, ChoiceEvent, ChooseOptions, ClientOptions, DryRun, DryRunRequest, PageOptions, PageRequest, PassOptions, Receipt, Reward, RewardOptions, SenderOptions } from "./types.js";
 
 export type * from "./types.js";
 
@@ -23,12 +23,12 @@ export declare class Client {
   choosePage(requests: PageRequest[], options?: PageOptions): Promise<Choice[]>;
   /** What `choose` would choose now, with what the learner knows of each arm; nothing is decided. Needs a key of scope read. */
   dryRun(bandit: string, options?: DryRunRequest): Promise<DryRun>;
-  /** Reward a decision. It counts once, however often it is sent. Throws RewardRejected. */
-  reward(decision: string, options?: RewardOptions): Promise<Receipt>;
+  /** Reward a decision, by its token or by the event that it was made for. It counts once, however often it is sent. Throws RewardRejected. */
+  reward(decision: string | ChoiceEvent, options?: RewardOptions): Promise<Receipt>;
   /** Reward many decisions; each is accepted, a duplicate, or rejected with a code. `keepalive`: also when the page is left. */
   rewardBatch(rewards: Reward[], options?: { wait?: boolean | undefined; keepalive?: boolean | undefined }): Promise<Receipt>;
   /** Say that decisions were shown which were made with `activate: false`. */
-  activate(decisions: string[]): Promise<Activation>;
+  activate(decisions: (string | ChoiceEvent)[]): Promise<Activation>;
 }
 
 /** Sends rewards in the background: none is lost while the page lives, and in a page none when it is left. */
@@ -37,7 +37,7 @@ export declare class RewardSender {
   /** How many rewards the service has not answered for. */
   get waiting(): number;
   /** Reward a decision soon. Throws InvalidArgument when too many wait: then this one is not taken. */
-  add(decision: string, options?: Omit<RewardOptions, "wait">): void;
+  add(decision: string | ChoiceEvent, options?: Omit<RewardOptions, "wait">): void;
   /** Send all that wait. Rejects with the error of the batch that cannot be sent; it waits on. */
   flush(): Promise<void>;
   /** Send all that wait, and end. */

@@ -439,6 +439,21 @@ WRITES = (
     ),
     Endpoint(
         "POST",
+        "/v1/rewards",
+        "/v1/rewards",
+        {"rewards": [{"bandit": "u", "event_id": "e-1", "key": "ann", "visitor": "ann", "value": 1}]},
+        {
+            "rewards": "list",
+            "rewards.0.bandit": "id",
+            "rewards.0.event_id": "id",
+            "rewards.0.key": "id",
+            "rewards.0.visitor": "id",
+            "rewards.0.value": "float",
+        },
+        frozenset({"rewards.0.visitor"}),
+    ),
+    Endpoint(
+        "POST",
         "/v1/decisions/activate",
         "/v1/decisions/activate",
         {"decisions": ["TOKEN"]},
@@ -739,7 +754,8 @@ async def create_one_of_each(api: Api) -> str:
 def with_token(body: Json, token: str) -> Json:
     body = copy.deepcopy(body)
     for reward in body.get("rewards", ()):
-        reward["decision"] = token
+        if "decision" in reward:
+            reward["decision"] = token
     for result in body.get("results", ()):
         result.update({name: pull for name, pull in PULLS[token].items() if name in result})
     if "decision" in body:

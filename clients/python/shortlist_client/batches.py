@@ -12,7 +12,7 @@ from itertools import repeat
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
-from shortlist_client.bodies import ArmBody, RewardItem, Vector, Vectors
+from shortlist_client.bodies import ArmBody, DecisionItem, RewardItem, Vector, Vectors
 from shortlist_client.errors import InvalidArgument, ServiceError
 from shortlist_client.routes import Call, Route, encoded, given_of
 
@@ -245,7 +245,7 @@ def _rows(vectors: Any) -> Iterator[Vector]:
 
 
 def reward_item(
-    decision: str,
+    decision: str | DecisionItem,
     value: float,
     arm: str | None,
     *,
@@ -253,11 +253,19 @@ def reward_item(
     signal: str | None,
     at: int | None,
 ) -> RewardItem:
-    """``signal`` is left out where there is none. ``at``: None is now."""
-    item = RewardItem(decision=decision, value=value, arm=arm, reward_id=reward_id)
+    """``decision``: a token, or the event that it was made for. ``signal`` is left out where there is none.
+    ``at``: None is now.
+    """
+    own = named(decision)
+    item = RewardItem(**own, value=value, arm=arm, reward_id=reward_id)  # type: ignore[typeddict-item]  # it may have more
     if signal is not None:
         item["signal"] = signal
     return with_time(item, at)
+
+
+def named(decision: str | DecisionItem) -> DecisionItem:
+    """A decision as an item of a call: of a token, or of an event as it was given."""
+    return decision if isinstance(decision, Mapping) else DecisionItem(decision=decision)
 
 
 def with_time(item: RewardItem, at: int | None = None) -> RewardItem:

@@ -157,12 +157,18 @@ class ChoosePageBody(TypedDict, total=False):
 
 
 class RewardItem(TypedDict, total=False):
-    """``signal``: which of several rewards it is; needed exactly when the bandit has signals.
+    """The reward of a decision, named by its token or its event: see DecisionItem. ``arm``: needed of a
+    token of several arms; of an event the first is meant if it is absent. ``signal``: which of several
+    rewards it is; needed exactly when the bandit has signals.
 
     ``at``: when it was so, in ms since 1970; needed where the last reward counts, elsewhere of no use.
     """
 
-    decision: Required[str]
+    event_id: str | None
+    decision: str | None
+    bandit: str | None
+    key: str | None
+    visitor: str | None
     value: Required[float]
     arm: str | None
     reward_id: str | None
@@ -174,8 +180,23 @@ class RewardsBody(TypedDict):
     rewards: Sequence[RewardItem]
 
 
+class DecisionItem(TypedDict, total=False):
+    """A decision: its token ``decision``, or ``event_id`` and ``bandit`` of the event that it was made for;
+    then ``key`` of a bandit of scope per_key, and ``visitor`` where it was chosen with a pass. A pass
+    gives key and visitor by itself.
+    """
+
+    event_id: str | None
+    decision: str | None
+    bandit: str | None
+    key: str | None
+    visitor: str | None
+
+
 class ActivationsBody(TypedDict):
-    decisions: Sequence[str]
+    """Tokens, or events that decisions were made for."""
+
+    decisions: Sequence[str | DecisionItem]
 
 
 class IndexBody(TypedDict, total=False):

@@ -754,8 +754,11 @@ class Endpoints:
         return _each((yield from send_all(parts, sender(_CHOOSE_PAGE_EACH, safe=safe))))
 
     @endpoint
-    def activate(self, decisions: Iterable[str]) -> Steps[Activation]:
-        """Say that decisions made with ``activate=False`` were shown: from now on rewards count."""
+    def activate(self, decisions: Iterable[str | bodies.DecisionItem]) -> Steps[Activation]:
+        """Say that decisions made with ``activate=False`` were shown: from now on rewards count.
+
+        Each is its token, or the event that it was made for: see ``reward``.
+        """
         items = map(encoded, checked_list("decisions", decisions, COLUMN))
         found = yield from send_all(batches("decisions", items, ACTIVATIONS), sender(routes.ACTIVATE))
         parts = [part for _, part in found]
@@ -765,7 +768,7 @@ class Endpoints:
     @endpoint
     def reward(
         self,
-        decision: str,
+        decision: str | bodies.DecisionItem,
         value: float = 1.0,
         arm: str | None = None,
         *,
@@ -776,7 +779,11 @@ class Endpoints:
     ) -> Steps[Receipt]:
         """Reward a decision. It counts once, however often it is sent. Raises RewardRejected.
 
-        ``arm`` is needed where the decision has several; ``wait`` until it is applied. Bandits that add
+        ``decision``: its token, or the event that it was made for, ``{"bandit": "home", "event_id": "o-17"}``
+        with ``key`` of a bandit of scope per_key, and ``visitor`` where it was chosen with a pass.
+
+        ``arm`` is needed where a token has several; of an event, the first is meant if it is absent.
+        ``wait`` until it is applied. Bandits that add
         rewards up tell them apart by ``reward_id``, those with several rewards by ``signal``. ``at``: when it
         was so, in ms since 1970, now if absent: where the last reward counts, it is the one that is latest.
         """

@@ -18,7 +18,7 @@ from typing import Self
 
 from shortlist_client.answers import Receipt
 from shortlist_client.batches import reward_item
-from shortlist_client.bodies import RewardItem
+from shortlist_client.bodies import DecisionItem, RewardItem
 from shortlist_client.client import AsyncClient, Client
 from shortlist_client.errors import Invalid, InvalidArgument, RewardsUnsent
 from shortlist_client.processes import OfOneProcess
@@ -171,7 +171,7 @@ class RewardSender(OfOneProcess):
 
     def add(
         self,
-        decision: str,
+        decision: str | DecisionItem,
         value: float = 1.0,
         arm: str | None = None,
         *,
@@ -271,7 +271,7 @@ class AsyncRewardSender(OfOneProcess):
 
     async def add(
         self,
-        decision: str,
+        decision: str | DecisionItem,
         value: float = 1.0,
         arm: str | None = None,
         *,

@@ -2,7 +2,7 @@
 
 import { BY_CODE, ConnectionFailed, Forbidden, InvalidArgument, NotFound, PassExpired, RewardRejected, ServiceError, TimedOut, TooManyRequests, UnexpectedAnswer } from "./errors.ts";
 import { IDENTIFIER, visitorOf } from "./passes.ts";
-import type { Activation, Choice, ChooseOptions, ClientOptions, DryRun, DryRunRequest, PageOptions, PageRequest, Receipt, Reward, RewardOptions } from "./types.ts";
+import type { Activation, Choice, ChoiceEvent, ChooseOptions, ClientOptions, DryRun, DryRunRequest, PageOptions, PageRequest, Receipt, Reward, RewardOptions } from "./types.ts";
 
 const TRY_LATER = new Set([429, 502, 503, 504]);
 // What Node says of a request that never left. A browser does not tell.
@@ -95,10 +95,10 @@ export class Client {
     return found;
   }
 
-  /** Reward a decision. It counts once, however often it is sent. Throws RewardRejected. */
-  async reward(decision: string, options: RewardOptions = {}): Promise<Receipt> {
+  /** Reward a decision, by its token or by the event that it was made for. It counts once, however often it is sent. Throws RewardRejected. */
+  async reward(decision: string | ChoiceEvent, options: RewardOptions = {}): Promise<Receipt> {
     const { wait, value = 1, ...rest } = checked(options, "{ value: 0 }");
-    const receipt = await this.rewardBatch([{ decision, ...rest, value }], { wait });
+    const receipt = await this.rewardBatch([{ ...itemOf(decision), ...rest, value }], { wait });
     if (receipt.rejected[0]) throw new RewardRejected(receipt.rejected[0].code);
     return receipt;
   }
@@ -123,7 +123,7 @@ export class Client {
   }
 
   /** Say that decisions were shown which were made with `activate: false`. */
-  async activate(decisions: string[]): Promise<Activation> {
+  async activate(decisions: (string | ChoiceEvent)[]): Promise<Activation> {
     const total: Activation = { activated: 0, duplicate: 0, rejected: [] };
     for (const { first, items } of batches(listed("decisions", decisions))) {
       const body = { decisions: items };
@@ -285,6 +285,11 @@ function* batches<T>(items: T[]): Generator<{ first: number; items: T[] }> {
 function pathOf(bandit: string): string {
   if (!IDENTIFIER.test(bandit)) throw new InvalidArgument("bandit must be letters, digits and . _ : - (at most 128)");
   return `/v1/bandits/${bandit}`;
+}
+
+/** A decision as a part of a reward: its token, or its event. */
+export function itemOf(decision: string | ChoiceEvent): Partial<Reward> {
+  return typeof decision === "string" ? { decision } : decision;
 }
 
 /** The options. A number or a text in their place has no fields: all options would have their defaults. */

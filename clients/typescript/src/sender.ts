@@ -5,9 +5,9 @@
 // outlive the page. What was not answered for is sent again on the next page: a reward counts once, however often it is
 // sent. With passes, the rewards of each visitor are kept apart: no other pass may send them.
 
-import { checked, Client, randomId } from "./client.ts";
+import { checked, Client, itemOf, randomId } from "./client.ts";
 import { Invalid, InvalidArgument } from "./errors.ts";
-import type { Keep, Receipt, Reward, RewardOptions, SenderOptions } from "./types.ts";
+import type { ChoiceEvent, Keep, Receipt, Reward, RewardOptions, SenderOptions } from "./types.ts";
 
 // Browsers let all requests that outlive their page have 64 KiB together.
 const KEEPALIVE_CHARS = 60_000;
@@ -64,11 +64,11 @@ export class RewardSender {
   }
 
   /** Reward a decision soon. Throws InvalidArgument when too many wait: then this one is not taken. */
-  add(decision: string, options: Omit<RewardOptions, "wait"> = {}): void {
+  add(decision: string | ChoiceEvent, options: Omit<RewardOptions, "wait"> = {}): void {
     const { value = 1, arm, reward_id, signal, at = Date.now() } = checked(options, "{ value: 0 }");
     if (!Number.isFinite(value)) throw new InvalidArgument("value must be a finite number");
     if (this.#waiting.length >= this.#buffer) throw new InvalidArgument(`${this.#buffer} rewards wait already`);
-    const reward = { decision, value, arm, reward_id, signal, at };
+    const reward = { ...itemOf(decision), value, arm, reward_id, signal, at };
     this.#waiting.push(reward);
     this.#remember(reward);
     this.#later(this.#waiting.length >= this.#batch ? 0 : this.#everyMs);
@@ -152,7 +152,7 @@ export class RewardSender {
       // Anybody may have written there.
       try {
         for (const each of [JSON.parse(keep!.getItem(name)!)].flat()) {
-          if (typeof each?.decision !== "string" || !Number.isFinite(each.value)) continue;
+          if (typeof (each?.decision ?? each?.event_id) !== "string" || !Number.isFinite(each.value)) continue;
           found.push(each);
           if (name !== this.#owner) this.#names.set(each, name);
         }

@@ -159,10 +159,25 @@ export interface DryRun {
   ranking?: RankedCandidate[] | null;
 }
 
+/** The event that a choice was made for, in place of its decision. */
+export interface ChoiceEvent {
+  bandit: string;
+  event_id: string;
+  /** For bandits of scope per_key; a pass says it by itself. */
+  key?: string | null | undefined;
+  /** With whose pass the choice was made, for a key that rewards it. */
+  visitor?: string | null | undefined;
+}
+
+/** Of a `decision`, or of an event: `bandit` and `event_id`, and what else ChoiceEvent has. */
 export interface Reward {
-  decision: string;
+  decision?: string | null | undefined;
+  bandit?: string | null | undefined;
+  event_id?: string | null | undefined;
+  key?: string | null | undefined;
+  visitor?: string | null | undefined;
   value: number;
-  /** Which arm, where the choice had several. */
+  /** Which arm, where the choice had several; of an event, the first if absent. */
   arm?: string | null | undefined;
   /** For bandits that add up rewards: which reward this is. */
   reward_id?: string | null | undefined;

@@ -379,10 +379,12 @@ def item_of(value: bytes | None) -> tuple[str | None, dict[str, Any]]:
         raise ValueError("not_json") from None
     if not isinstance(item, dict):
         raise ValueError("invalid: must be an object")  # noqa: TRY004 - as all that is wrong with a message
-    model = ObservationMessage if "bandit" in item else RewardItem
+    # The reward of an event names its bandit too.
+    is_reward = "bandit" not in item or "event_id" in item
+    model = RewardItem if is_reward else ObservationMessage
     try:
         model.model_validate_json(value or b"")
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3]]
         raise ValueError(f"invalid: {'; '.join(wrong)}") from None
-    return item.pop("bandit", None), item
+    return (None if is_reward else item.pop("bandit")), item

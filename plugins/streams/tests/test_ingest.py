@@ -85,6 +85,8 @@ def test_good_messages_teach_and_bad_ones_are_dead_letters_with_their_reason(
         build(client)
         client.put_bandit("u", catalogue="c", policy="sub_ts", context={"dim": 2})
         good = decisions(client, 20)
+        client.choose_batch("b", ({"event_id": f"e{number}"} for number in range(5)))
+        by_event = [{"bandit": "b", "event_id": f"e{number}", "value": 1.0} for number in range(5)]
         observed = [{"bandit": "b", "id": f"o{i}", "arm": "a", "value": 0.5} for i in range(20)]
         fitting = [
             {"bandit": "u", "id": f"o{i}", "arm": "a", "value": 1, "context": [0, 1]} for i in range(9)
@@ -97,11 +99,13 @@ def test_good_messages_teach_and_bad_ones_are_dead_letters_with_their_reason(
             b'{"value": NaN, "decision": "x"}': "invalid: ",
             b'{"decision": "x", "value": 1, "other": 2}': "invalid: other: ",
             b'{"decision": "forged", "value": 1}': "invalid_token",
+            b'{"bandit": "b", "event_id": "none", "value": 1}': "unknown_event",
+            b'{"event_id": "e0", "value": 1}': "invalid: bandit: ",
             b'{"bandit": "b", "id": "x", "arm": "nobody", "value": 1}': "unknown_arm",
             b'{"bandit": "nobody", "id": "x", "arm": "a", "value": 1}': "unknown_bandit",
             b'{"bandit": "u", "id": "x", "arm": "a", "value": 1, "context": [1]}': "POST /v1/bandits/u/obs",
         }
-        count = broker.send(TOPIC, [*good, *observed, *bad, *fitting, *good])
+        count = broker.send(TOPIC, [*good, *by_event, *observed, *bad, *fitting, *good])
         with ingesting(tmp_path, broker, service.url, "--metrics", metrics_address) as process:
             await_committed(broker, count)
             wait_until_sync(
@@ -110,7 +114,7 @@ def test_good_messages_teach_and_bad_ones_are_dead_letters_with_their_reason(
             text = metrics(metrics_address)
             process.send(signal.SIGTERM)
             assert process.wait() == 0, process.text()
-        assert_learned_once(client, 20, 20)
+        assert_learned_once(client, 25, 20)
         assert client.get_learner("u").observations == 9
     letters = broker.read(f"{TOPIC}.dead-letters")
     found = {each.value() or b"": dict(each.headers()) for each in letters}
@@ -118,7 +122,7 @@ def test_good_messages_teach_and_bad_ones_are_dead_letters_with_their_reason(
     for value, reason in bad.items():
         assert found[value]["reason"].decode().startswith(reason), found[value]
         assert found[value]["topic"] == TOPIC.encode()
-    for outcome, number in {"accepted": 49, "duplicate": 20, "dead_letter": len(bad)}.items():
+    for outcome, number in {"accepted": 54, "duplicate": 20, "dead_letter": len(bad)}.items():
         assert f'shortlist_ingest_messages_total{{outcome="{outcome}"}} {number}.0' in text
     assert 'shortlist_ingest_up{peer="kafka"} 1.0' in text
 
