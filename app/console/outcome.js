@@ -37,6 +37,7 @@ export function outcome(bandit, report, from) {
   const { lift: { value, interval }, decisions } = report;
   const untold = { word: "cannot tell yet", kind: "", numbers: numbersOf(report) };
   if (!bandit.holdout) return { ...untold, word: "no holdout", sentence: "It has no holdout, so nothing tells whether it is better than something else." };
+  if (value === null && report.agreement) return { ...untold, word: "in the shadow", sentence: `Your list is shown to all, so nothing tells yet whether it is better. ${agreementOf(report)}` };
   if (value === null) return { ...untold, sentence: `It cannot be told yet: ${decisions ? "one of the groups has no decision" : "no decision is in the log"}.` };
   const begin = since(from, now());
   const other = served(bandit);
@@ -52,6 +53,9 @@ export function outcome(bandit, report, from) {
   const rest = isShare ? ` ${sizes(DIFFERENCES.map((each) => decisionsFor(each * base, report)))} There are ${count(report.decisions)}.` : "";
   return { ...untold, sentence: `It cannot be told yet whether it is better than ${other}: since ${begin} between ${moreOrLess(of(interval[0]), isShare)} and ${moreOrLess(of(interval[1]), isShare)} ${unit} (95%).${rest}` };
 }
+
+/** How far the policy would have shown what the holdout was served; "" where that is not known. @param {any} report */
+export const agreementOf = ({ agreement }) => (agreement ? `The policy would have begun with the same arm in ${percent(agreement.same_first, 0)} of ${count(agreement.decisions)} decisions; ${percent(agreement.overlap, 0)} of the arms are in both lists.` : "");
 
 /** Whether a warning says why a group has no interval. @param {string} text */
 export const isOfInterval = (text) => /^(policy|holdout): no interval/.test(text);
@@ -111,6 +115,7 @@ export function nextStep(bandit, { lift: { interval }, next_look }, alarms) {
   const { id } = bandit;
   if (alarms.length) return { text: "see what changed before this went wrong", parts: ["bandits", id, "versions"] };
   if (!bandit.holdout) return { text: "set a holdout, so that there is something to compare with", parts: ["bandits", id, "settings"], query: { set: "holdout", to: '{"share": 0.1}' } };
+  if (Number(bandit.holdout.share) === 1) return { text: "lower the share of the holdout, so that there is something to compare", parts: ["bandits", id, "settings"], query: { set: "holdout", to: '{"share": 0.5}' } };
   if (interval && interval[1] < 0) return { text: "see what it shows, and what it does not", parts: ["bandits", id, "explore"] };
   if (interval && interval[0] > 0) return { text: "ask what other settings would earn", parts: ["what-if", id] };
   return { text: `wait for more decisions${next_look === null ? "" : `: there are new numbers at ${count(next_look)}`}; meanwhile see whether it explores`, parts: ["bandits", id, "explore"] };

@@ -88,6 +88,7 @@ async function working(view, body, bandit) {
     redraw(claim, [sentence, numbers], () => [h("p", { class: `claim ${kind}` }, sentence), numbers && h("p", { class: "soft" }, numbers), !report.lift.interval && sizes]);
     redraw(tiles, report, () => [
       tile("Lift over the holdout", signed(report.lift.value), verdict(bandit, report.lift), report.lift.interval?.[0] > 0 ? "good" : report.lift.interval?.[1] < 0 ? "bad" : ""),
+      report.agreement && tile("Agreement with your list", percent(report.agreement.same_first, 0), `the same first arm, of ${count(report.agreement.decisions)} decisions; ${percent(report.agreement.overlap, 0)} of the arms are in both`),
       tile("Policy", decimal(policy?.mean_reward), `mean of ${count(policy?.decisions ?? 0)} decisions, ${between(policy?.interval)}`),
       tile("Holdout", decimal(holdout?.mean_reward), bandit.holdout ? `mean of ${count(holdout?.decisions ?? 0)} decisions, ${between(holdout?.interval)}` : "none is set"),
       tile("Rewarded", percent(policy?.decisions ? policy.rewarded / policy.decisions : NaN), "of the policy's decisions"),

@@ -65,6 +65,7 @@ async function explain(view, bandit, token) {
       panel("How it was decided", facts(/** @type {[string, any][]} */ ([
         ["Policy", row.policy],
         ["Group", row.group ?? "no holdout"],
+        ...(row.agreement ? [["The policy would have shown", `${row.agreement.same_first ? "the same first arm" : "another first arm"}; ${percent(row.agreement.overlap, 0)} of the arms are in both lists`]] : []),
         ["Not allowed by quotas and repeats", row.barred === null ? "not known" : row.barred ? [row.barred.filters?.map((/** @type {any} */ each) => h("div", {}, code(each))), several(row.barred.arms ?? [])] : "none"],
         ["Eligible arms", row.eligible === null ? (row.filter ? "not counted" : "all") : count(row.eligible)],
         ["Bandit version", count(row.bandit_version)],

@@ -20,6 +20,7 @@ from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.registry import Bandits
 from app.decision_log.rows import (
     NOTHING_BARRED,
+    Agreement,
     Barred,
     Expectation,
     LoggedArm,
@@ -342,6 +343,7 @@ def row_of(
         part.prior_version,
         part.effects_version,
         _candidates(candidates) if part.has_candidates else (),
+        agreement=None if part.agreement is None else Agreement(*part.agreement),
     )
 
 

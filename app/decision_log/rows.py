@@ -63,13 +63,22 @@ class LoggedCandidate(Answer, frozen=True, omit_defaults=True, gc=False):
     features: list[float] | None = None
 
 
+class Agreement(Answer, frozen=True, gc=False):
+    """Of the list that a holdout was served, in the order of the caller, with that of the policy, pinned arms
+    left out. ``same_first``: both begin with the same arm. ``overlap``: the share of arms that both have.
+    """
+
+    same_first: bool
+    overlap: float
+
+
 class Row(Answer, frozen=True, omit_defaults=True):
     """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: what all arms
     had to be like, the bandit's and the request's. ``rewards``: in the order in which they came.
     ``barred``: what quotas and repeats did not allow; left out where there is none, null where that is
     not known. ``prior_version``, ``effects_version``: as of a choice. ``candidates``: of the request, in its
     order; left out where it named none, null where they are not kept: beyond 16 kB, or the decision was
-    deferred.
+    deferred. ``agreement``: of a holdout that serves candidates; left out where the policy did not rank.
     """
 
     decision: str
@@ -90,6 +99,7 @@ class Row(Answer, frozen=True, omit_defaults=True):
     prior_version: int | None = None
     effects_version: int | None = None
     candidates: Sequence[LoggedCandidate] | None = ()
+    agreement: Agreement | None = None
 
 
 class ThinnedRow(Row, frozen=True):

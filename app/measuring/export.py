@@ -67,6 +67,7 @@ def _encoder_of(bandit: Bandit, kind: FormatName) -> RowEncoder:
         revised="last" in aggregates,
         learned=bandit.record.prior == "learned",
         effects=bandit.record.arm_effects == "auto",
+        agreement=bandit.record.holdout is not None and bandit.record.holdout.is_of_caller,
     )
     return ParquetEncoder(schema)
 

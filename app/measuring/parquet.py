@@ -4,7 +4,8 @@ It is a file of its own because a service without the extra must not import it.
 
 A row that is read back is the row as JSON, with these exceptions: ``filter``, ``weights`` and ``barred``,
 whose shapes vary, are JSON text. A bandit without signals has neither ``weights`` nor the ``signal`` of
-rewards; ``revised`` is there only where the last reward counts, ``prior_version`` only with a learned prior.
+rewards; ``revised`` is there only where the last reward counts, ``prior_version`` only with a learned prior,
+``agreement`` only with a holdout that serves candidates.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ REPEATED = (
 )
 
 CANDIDATE = [("id", pa.string()), ("features", pa.list_(pa.float32()))]
+AGREEMENT = pa.struct([("same_first", pa.bool_()), ("overlap", pa.float64())])
 _OF_SIGNALS = ("expected", "effect")
 _TEXTS = {"filter", "weights", "barred"}
 _encode = msgspec.json.Encoder().encode
@@ -44,9 +46,16 @@ pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it has had
 
 
 def schema_of(
-    *, signals: bool = False, revised: bool = False, learned: bool = False, effects: bool = False
+    *,
+    signals: bool = False,
+    revised: bool = False,
+    learned: bool = False,
+    effects: bool = False,
+    agreement: bool = False,
 ) -> Any:
-    """The columns of a bandit with signals, where the last reward counts, with a prior or arm effects."""
+    """The columns of a bandit with signals, where the last reward counts, with a prior or arm effects, with a
+    holdout that serves candidates.
+    """
     arm = [
         ("id", pa.string()),
         ("place", pa.int64()),
@@ -83,6 +92,7 @@ def schema_of(
             *[("weights", pa.string())] * signals,
             *[("prior_version", pa.int64())] * learned,
             *[("effects_version", pa.int64())] * effects,
+            *[("agreement", AGREEMENT)] * agreement,
         ]
     )
 
@@ -157,6 +167,8 @@ def _column(field: Any, rows: Sequence[Row]) -> Any:
     values = list(map(attrgetter(field.name), rows))
     if field.name in _TEXTS:
         values = [None if value is None else _encode(value).decode() for value in values]
+    elif pa.types.is_struct(field.type):
+        values = [None if value is None else msgspec.structs.astuple(value) for value in values]
     elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
         as_tuple = attrgetter(*(part.name for part in field.type.value_type))  # as Arrow takes structs
         values = [None if value is None else list(map(as_tuple, value)) for value in values]

@@ -25,9 +25,10 @@ from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.bandits.settings import MAX_EXAMINATION, GuardrailRule
 from app.decision_log.reading import DecisionLog
-from app.decision_log.rows import NO_LOG, Row
+from app.decision_log.rows import NO_LOG, Agreement, Row
 from app.measuring.outcomes import Terms, counted_rewards, terms_of, value_of
 from app.measuring.report_answer import (
+    AgreementReport,
     Bucket,
     GroupCounts,
     GroupName,
@@ -162,6 +163,24 @@ class GroupDecisions:
             self.buckets.setdefault(bucket, Counts()).add(value, rewarded=rewarded)
 
 
+@dataclass(slots=True)
+class Agreements:
+    """Sums over decisions of which a row says how far the policy agrees."""
+
+    decisions: int = 0
+    same_first: int = 0
+    overlap: float = 0.0
+
+    def add(self, agreement: Agreement) -> None:
+        self.decisions += 1
+        self.same_first += agreement.same_first
+        self.overlap += agreement.overlap
+
+    def report(self) -> AgreementReport | None:
+        count = self.decisions
+        return AgreementReport(count, self.same_first / count, self.overlap / count) if count else None
+
+
 class ReportFold:
     """Takes up rows in the order of time, and reports on those so far.
 
@@ -185,6 +204,7 @@ class ReportFold:
         self._level = level
         self._by_key, self._ungrouped_by_key = KeyIntervals(level=level), KeyIntervals(level=level)
         self._groups: dict[str | None, GroupDecisions] = {name: GroupDecisions() for name in (*GROUPS, None)}
+        self._agreements = Agreements()
         self._first = self._last = 0
 
     def add(self, rows: Iterable[Row], terms: Mapping[int, Terms]) -> None:
@@ -200,6 +220,8 @@ class ReportFold:
             group.add(value, bucket, rewarded=rewarded)
             if len(row.arms) > 1:
                 group.places.add(row, terms[row.bandit_version])
+            if row.agreement is not None:
+                self._agreements.add(row.agreement)
             if self._unit == "decision":
                 group.values.add(value, bounds)
             # Decisions without a group are the policy's where there never was a holdout: see ``_compared``.
@@ -253,6 +275,7 @@ class ReportFold:
             ]
             + [POLICY_WORSE_THAN_HOLDOUT] * trails,
             complete_from=complete_from,
+            agreement=self._agreements.report(),
         )
 
     def _when(self, name: GroupName, why: Missing, needed: int | None) -> str:

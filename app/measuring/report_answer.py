@@ -58,6 +58,18 @@ class Lift:
     interval: Interval | None
 
 
+@dataclass(frozen=True, slots=True)
+class AgreementReport:
+    """How often the policy would have shown what a holdout of candidates was served. ``decisions``: beside
+    which it ranked. ``same_first``: in which share of them the first arm was the same. ``overlap``: the share
+    of arms that both lists have, on average. Pinned arms are left out of both.
+    """
+
+    decisions: int
+    same_first: float
+    overlap: float
+
+
 class Bucket(Answer, frozen=True, rename={"from_ms": "from"}):
     """Decisions of a piece of time. ``from``: its begin, in ms since 1970."""
 
@@ -112,6 +124,7 @@ class Report:
     ``warnings``            why a group has no interval, whether the policy is the worse one, or why there are
                             no decisions
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; null: as asked
+    ``agreement``           of a holdout that serves candidates, in all of its decisions; null: it has none
     ``moves``               of the bandit to other catalogues in this time, the earliest first; absent: none
 
     Of a bandit with signals groups and lift are of the sum by its current ``weights``. All intervals, of the
@@ -131,6 +144,7 @@ class Report:
     places: list[PlaceReport]
     warnings: list[str]
     complete_from: int | None
+    agreement: AgreementReport | None = None
     weights: dict[str, float] | None = None
     signals: list[SignalReport] = field(default_factory=list)
     guardrails: list[Guardrail] = field(default_factory=list)

@@ -63,6 +63,8 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     ``prior_version``  of the learned prior, 0: there was none yet; None: the bandit had another prior
     ``effects_version``  of the arm effects, 0: none were found; None: the bandit had none
     ``has_candidates``  the request named its candidates; they stand beside the token in the row
+    ``agreement``  of what the holdout was served, by the caller's order, with what the policy would have
+                   shown: whether the first arm is the same, and which share of arms is; None: not ranked
     """
 
     policy: str
@@ -81,6 +83,7 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     effects_version: int | None = None
     is_told: bool = True
     has_candidates: bool = False
+    agreement: tuple[bool, float] | None = None
 
 
 class RewardOfRow(NamedTuple):

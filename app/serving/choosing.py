@@ -47,7 +47,7 @@ from app.serving.constraints.base import (
     recorded,
     refund,
 )
-from app.serving.pipeline import Allowed, Pipeline
+from app.serving.pipeline import Allowed, Pipeline, serves_candidates
 from app.storage.store import Store
 from app.storage.types import OF_REQUEST, LearnerId, RowWrite
 from shortlist.errors import InvalidArgument
@@ -308,7 +308,14 @@ class Choosing:
         eligible = None if allowed.request.arm_filter is None else snapshot.arms.plain.eligible_count
         part = None
         if rule is not None and seed is not None:
-            part = _log_part(request, allowed, arms, eligible=eligible, seed=seed, group=group)
+            agreement = None
+            # Of each decision that is logged: with the caller's order, which nobody ranks, it costs what a
+            # choice of the policy costs.
+            if own_rng is not None and serves_candidates(bandit, group):
+                agreement = await self._pipeline.agreement(allowed.request, selection, own_rng())
+            part = _log_part(
+                request, allowed, arms, eligible=eligible, seed=seed, group=group, agreement=agreement
+            )
             if group is not None:
                 self._metrics.group_decisions.labels(group).inc()
         decision = Decision(
@@ -436,8 +443,9 @@ def _log_part(
     eligible: int | None,
     seed: int,
     group: str | None,
+    agreement: tuple[bool, float] | None,
 ) -> LogPart:
-    """What a token stores so that a choice can be made again (``remade``).
+    """What a token stores so that a choice can be made again (``remade``), and its ``agreement``.
 
     ``arms``: of the answer. ``seed``: of the request, or drawn.
     """
@@ -464,6 +472,7 @@ def _log_part(
         prior_version=allowed.request.bandit.prior_version,
         effects_version=allowed.request.bandit.effects_version,
         has_candidates=request.candidates is not None,
+        agreement=agreement,
     )
 
 

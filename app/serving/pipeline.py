@@ -178,6 +178,28 @@ class Pipeline:
             )
         ]
 
+    async def agreement(
+        self, request: SelectionRequest, selection: Selection, rng: np.random.Generator
+    ) -> tuple[bool, float] | None:
+        """How far ``selection``, of the caller's order, is what the policy would have shown with ``rng``.
+
+        Whether the first arm is the same, and which share of the longer list both have. Arms that are pinned
+        are in neither list. None: nothing is left besides them, or too much waits to rank.
+        """
+        if not request.k:
+            return None
+        asked = msgspec.structs.replace(request, arms=None, rng=rng, dry_run=True)
+        try:
+            ranked = await POLICIES[request.bandit.record.policy].choose(self._dependencies, asked)
+        except Unavailable:
+            return None  # what is shown does not depend on it
+        pinned = set(request.whole.rows_of(request.pinned).tolist())
+        shown = [row for row in selection.hits.rows.tolist() if row not in pinned]
+        best = ranked.hits.rows.tolist()
+        if not shown or not best:
+            return None
+        return shown[0] == best[0], len({*shown} & {*best}) / max(len(shown), len(best))
+
     async def _within_candidates(
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None
     ) -> SelectionRequest:

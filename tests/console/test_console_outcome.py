@@ -347,3 +347,17 @@ def test_the_next_step_and_the_cost_of_a_holdout_follow_from_the_report():
     assert run(step)["parts"] == ["bandits", "b", "versions"]
     without = run(f"nextStep({json.dumps(bandit(id='b', holdout=None))}, {json.dumps(none)}, [])")
     assert without["query"]["set"] == "holdout"
+
+
+def test_of_a_shadow_it_is_said_how_far_the_policy_agrees():
+    agreement = {"decisions": 1_200, "same_first": 0.42, "overlap": 0.61}
+    shadow = {**report(None, 0.1, None), "agreement": agreement}
+    rule = {"share": 1, "serve": "candidates"}
+    found = told(shadow, holdout=rule)
+    assert found["word"] == "in the shadow"
+    assert found["sentence"].endswith(
+        "The policy would have begun with the same arm in 42% of 1,200 decisions; "
+        "61% of the arms are in both lists."
+    )
+    step = run(f"nextStep({json.dumps(bandit(id='b', holdout=rule))}, {json.dumps(shadow)}, [])")
+    assert step["query"] == {"set": "holdout", "to": '{"share": 0.5}'}

@@ -1159,6 +1159,18 @@ class PlaceReport:
 
 
 @dataclass(frozen=True, slots=True)
+class AgreementReport:
+    """How often the policy would have shown what a holdout of candidates was served. ``decisions``: beside
+    which it ranked. ``same_first``: in which share of them the first arm was the same. ``overlap``: the
+    share of arms that both lists have, on average. Pinned arms are left out of both.
+    """
+
+    decisions: int
+    same_first: float
+    overlap: float
+
+
+@dataclass(frozen=True, slots=True)
 class SignalReport:
     """What one signal came to: as the groups and the lift of the sum."""
 
@@ -1206,6 +1218,7 @@ class Report:
     ``warnings``            why a group has no interval, whether the policy is the worse one, or why there are
                             no decisions
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; None: as asked
+    ``agreement``           of a holdout that serves candidates, in all of its decisions; None: it has none
     ``moves``               of the bandit to other catalogues in this time, the earliest first; absent: none
 
     Of a bandit with signals groups and lift are of the sum by its current ``weights``. All intervals, of
@@ -1225,6 +1238,7 @@ class Report:
     places: tuple[PlaceReport, ...] = ()
     warnings: tuple[str, ...] = ()
     complete_from: int | None = None
+    agreement: AgreementReport | None = None
     weights: Mapping[str, float] | None = None
     signals: tuple[SignalReport, ...] = ()
     guardrails: tuple[Guardrail, ...] = ()
@@ -1501,13 +1515,25 @@ class LoggedCandidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Agreement:
+    """Of the list that a holdout was served, in the order of the caller, with that of the policy, pinned
+    arms left out. ``same_first``: both begin with the same arm. ``overlap``: the share of arms that both
+    have.
+    """
+
+    same_first: bool
+    overlap: float
+
+
+@dataclass(frozen=True, slots=True)
 class LoggedDecision:
     """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: what all
     arms had to be like, the bandit's and the request's. ``rewards``: in the order in which they came.
     ``barred``: what quotas and repeats did not allow; left out where there is none, None where that is
     not known. ``prior_version``, ``effects_version``: as of a choice. ``candidates``: of the request, in
     its order; left out where it named none, None where they are not kept: beyond 16 kB, or the decision
-    was deferred.
+    was deferred. ``agreement``: of a holdout that serves candidates; left out where the policy did not
+    rank.
     """
 
     decision: str
@@ -1528,6 +1554,7 @@ class LoggedDecision:
     prior_version: int | None = None
     effects_version: int | None = None
     candidates: tuple[LoggedCandidate, ...] | None = ()
+    agreement: Agreement | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ DECISIONS = pa.schema(
         ("prior_version", pa.int64()),
         ("effects_version", pa.int64()),
         ("candidates", pa.list_(_CANDIDATE)),
+        ("agreement", pa.struct([("same_first", pa.bool_()), ("overlap", pa.float64())])),
     ]
 )
 PRIORS = pa.schema(

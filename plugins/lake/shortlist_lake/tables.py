@@ -78,6 +78,8 @@ def _decisions(rows: Sequence[Any]) -> Any:
     for name in ("filter", "weights"):
         values = [getattr(row, name) for row in rows]
         own[name] = [None if value is None else json.dumps(value) for value in values]
+    agreements = [row.agreement for row in rows]
+    own["agreement"] = [None if found is None else (found.same_first, found.overlap) for found in agreements]
     return _table(DECISIONS, rows, own)
 
 
