@@ -98,12 +98,17 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
         "--history", action="store_true", help="NAME is a bandit, the rows are what it learns"
     )
     add_history_options(history, table)
+    history.add_argument(
+        "--event-column",
+        metavar="COLUMN",
+        help="the event_id of choices: rows are their rewards, of the first arm without --arm-column",
+    )
     load.add_argument(
         "--replace-features",
         action="store_true",
         help="also where they have little to do with those that bandits have learned from",
     )
-    add_service(load, "admin, or observe for --history")
+    add_service(load, "admin, or for --history observe, reward with --event-column")
     load.set_defaults(run=_import)
 
     export = commands.add_parser("export", help="write a catalogue, learners or a decision log into a file")
@@ -143,7 +148,7 @@ def _import(parsed: argparse.Namespace) -> None:
     threadpool_limits(1)  # several threads wait for each other busily, and take twice the time or more
     _check_files(parsed)
     of_table = TABLE_FLAGS & given_options(parsed)
-    of_history = {f"{name}_column" for name in HISTORY_COLUMNS} & given_options(parsed)
+    of_history = {f"{name}_column" for name in (*HISTORY_COLUMNS, "event")} & given_options(parsed)
     if parsed.learners and (of_table or of_history or parsed.history):
         raise ShortlistError("--learners: takes files of learners alone, without options of tables")
     if of_history and not parsed.history:

@@ -97,6 +97,13 @@ RUN_BY = {
     (
         "docs/files.md",
         (
+            "$ shortlist import --history home orders.csv --event-column order --key-column customer "
+            "--arm-column sku --value-column price"
+        ),
+    ): "tests/clients/test_history_files.py",
+    (
+        "docs/files.md",
+        (
             "$ shortlist embed --history clicks.csv --catalogue films-2 --from films --key-column user_id "
             "--arm-column sku --dry-run"
         ),

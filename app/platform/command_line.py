@@ -133,10 +133,11 @@ def add_history_options(columns: argparse._ActionsContainer, table: argparse._Ac
 
 
 def history_options(parsed: argparse.Namespace, *needed: str) -> HistoryOptions:
-    """``needed``: columns that must be named, besides that of arms."""
+    """``needed``: columns that must be named, besides that of arms; none of them where events are named."""
     import shortlist_files as files  # noqa: PLC0415 - as above
 
-    for name in ("arm_column", *needed):
+    event = getattr(parsed, "event_column", None)  # an option of imports alone
+    for name in ("arm_column", *needed) if event is None else ():
         if getattr(parsed, name) is None:
             raise ShortlistError(f"{flag_of(name)}: --history needs it")
     return files.HistoryOptions(
@@ -147,6 +148,7 @@ def history_options(parsed: argparse.Namespace, *needed: str) -> HistoryOptions:
         parsed.encoding,
         parsed.dry_run,
         parsed.skip_bad or 0,
+        event,
     )
 
 

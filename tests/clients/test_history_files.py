@@ -428,3 +428,74 @@ def test_the_limits_are_those_of_the_service():
     assert (history.FIRST_MS, history.AHEAD_MS) == (reward_entries.FIRST_MS, MAX_AHEAD_MS)
     assert history.MAX_VALUE == MAX_VALUE
     assert round(100 * history.HISTORY_SHARE) == Level.NEW
+
+
+ORDERS = [
+    "--event-column",
+    "order",
+    "--key-column",
+    "customer",
+    "--arm-column",
+    "sku",
+    "--value-column",
+    "price",
+]
+
+
+def orders(at: Path) -> Path:
+    """Of a choice that was made, of an item that was not shown, and of an order without a choice."""
+    rows = ["o1,u1,{},9.50", "o1,u1,other,30", "o2,u2,{},7", "o9,u1,a,5"]
+    return text(at, "order,customer,sku,price\n" + "\n".join(rows) + "\n", "orders.csv")
+
+
+def offered(client: Client, path: Path) -> list[str]:
+    """Choose for the orders of the file, and fill in what was shown."""
+    shown = [client.choose("b", key=f"u{n}", event_id=f"o{n}").arms[0].id for n in (1, 2)]
+    path.write_text(path.read_text().format(*shown))
+    return shown
+
+
+def test_rows_with_events_are_rewards_of_choices(client: Client, run: Run, tmp_path: Path):
+    path = orders(tmp_path)
+    shown = offered(client, path)
+    expected = [
+        "4 rows: 2 counted, 0 were known",
+        "1 row was refused as unknown_arm, the first of them orders.csv: row 2",
+        "1 row was refused as unknown_event, the first of them orders.csv: row 4",
+    ]
+    status, said, err = run("b", path, *ORDERS)
+    assert (status, said.splitlines(), err) == (0, expected, "")
+    again = run("b", path, *ORDERS)[1].splitlines()
+    assert again == ["4 rows: 0 counted, 2 were known", *expected[1:]]
+    rows = {
+        key: [(ARMS[arm], value)] for key, arm, value in zip(("u1", "u2"), shown, (9.5, 7.0), strict=True)
+    }
+    for key, own in rows.items():
+        np.testing.assert_allclose(await_theta(client, key, 1), ridge_estimate(own, [1.0]), rtol=1e-6)
+
+
+def test_a_row_with_an_event_alone_rewards_the_first_arm(client: Client, run: Run, tmp_path: Path):
+    client.put_bandit("all", catalogue="c", policy="sub_ts", reward={"aggregate": "sum"})
+    client.choose("all", k=3, event_id="o1")
+    path = text(tmp_path, "order\no1\no1\n", "orders.csv")
+    said = run("all", path, "--event-column", "order", "--dry-run")[1].splitlines()
+    assert said[-1] == "dry run: 2 rows are right, nothing was sent"
+    assert '"event_id": "o1", "value": 1.0' in said[0]
+    assert run("all", path, "--event-column", "order") == (0, "2 rows: 2 counted, 0 were known\n", "")
+    assert run("all", path, "--event-column", "order") == (0, "2 rows: 0 counted, 2 were known\n", "")
+
+
+def test_what_does_not_go_with_events_is_named(client: Client, run: Run, tmp_path: Path):
+    client.put_bandit("all", catalogue="c", policy="sub_ts")
+    client.put_bandit("many", catalogue="c", policy="sub_ts", signals={"click": {}, "order": {}})
+    path = text(tmp_path, "order,customer\no1,u1\n", "orders.csv")
+    event = ["--event-column", "order"]
+    for bandit, more, words in [
+        ("b", event, "--key-column: the bandit b learns for each key"),
+        ("all", [*event, "--key-column", "customer"], "--key-column: the bandit all is of scope global"),
+        ("many", event, "send rewards, POST /v1/rewards"),
+        ("all", ["--event-column", "nothing"], "has no column nothing"),
+    ]:
+        status, _, err = run(bandit, path, *more)
+        assert status != 0, words
+        assert words in err

@@ -123,7 +123,7 @@ class _Events:
             return number if liked is None else float(number >= liked)
 
         self._columns: list[tuple[str, Callable[[Any], float]]] = [
-            (key, _remembering(key_of)), (options.arm, _remembering(arm_of))
+            (key, _remembering(key_of)), (options.arm or "", _remembering(arm_of))
         ]  # fmt: skip
         if value is not None:
             self._columns.append((value, _remembering(number_of)))

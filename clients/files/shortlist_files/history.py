@@ -1,4 +1,5 @@
-"""History out of tables into a bandit: who had which item, what came of it, and when.
+"""History out of tables into a bandit: who had which item, what came of it, and when. With a column of events
+the rows are rewards of the choices that were made for these.
 
 The id of an observation comes from its row, so that a repeated import counts once. Rows that are equal in
 key, arm, value and time are one observation; where there is no time, the first, second, ... of equal rows in
@@ -23,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shortlist_client.answers import Bandit, Prior
+from shortlist_client.answers import Bandit, Prior, Receipt
 from shortlist_client.client import Client
 from shortlist_client.errors import Forbidden, Unavailable
 from shortlist_client.phrases import counted
@@ -56,21 +57,24 @@ NAME_BYTES = 30
 class HistoryOptions:
     """Which columns are what. ``key`` is needed by a bandit of scope per_key, ``at`` is when it was.
 
-    ``value`` None: every row counts as 1.
+    ``value`` None: every row counts as 1. ``event``: what a choice was made for; then ``arm`` None means the
+    first arm of the choice.
     """
 
-    arm: str
+    arm: str | None
     value: str | None
     key: str | None = None
     at: str | None = None
     encoding: str | None = None
     dry_run: bool = False
     skip_bad: int = 0
+    event: str | None = None
 
     @property
     def columns(self) -> list[str]:
         """Those that are read."""
-        return [name for name in (self.key, self.arm, self.value, self.at) if name is not None]
+        names = (self.event, self.key, self.arm, self.value, self.at)
+        return [name for name in names if name is not None]
 
 
 @dataclass(slots=True)
@@ -94,8 +98,9 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
         for batch in batches:
             bad.note(batch.path, batch.bad)
             count += len(batch.items)
-            names = sum(len(item["id"]) + len(item.get("key", "")) + NAME_BYTES for item in batch.items)
-            id_bytes += ID_BYTES * len(batch.items) + names * 9 // 8
+            if options.event is None:
+                names = sum(len(item["id"]) + len(item.get("key", "")) + NAME_BYTES for item in batch.items)
+                id_bytes += ID_BYTES * len(batch.items) + names * 9 // 8
             advance(len(batch.items) + len(batch.bad))
     if bad.refusal is not None:
         raise bad.refusal
@@ -112,6 +117,8 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
             f"dry run: {counted(count, 'row is', 'rows are')} right, nothing was sent",
         ]
     bad.write()
+    if options.event is not None:
+        return [*lines, *bad.lines(), *_send(client, bandit, history, count, WHOLE)]
     for line in _warned(client, id_bytes):
         print(line, file=sys.stderr, flush=True)
     with_effects = getattr(found, "arm_effects", "off") == "auto"  # an older service has none
@@ -151,11 +158,14 @@ def _check_bandit(bandit: Bandit, options: HistoryOptions) -> None:
         raise FileError(f"--key-column: the bandit {bandit.id} learns for each key: name the column of keys")
     if not per_key and options.key is not None:
         raise FileError(f"--key-column: the bandit {bandit.id} is of scope global and takes no keys")
-    for name in ("context", "signals"):
+    by_event = options.event is not None
+    for name in ("signals",) if by_event else ("context", "signals"):
         if getattr(bandit, name, None):
+            call = "rewards, POST /v1/rewards"
+            if not by_event:
+                call = f"observations, POST /v1/bandits/{bandit.id}/observations"
             raise FileError(
-                f"--history: the bandit {bandit.id} has {name}, which a table has no columns for: "
-                f"send observations, POST /v1/bandits/{bandit.id}/observations"
+                f"--history: the bandit {bandit.id} has {name}, which a table has no columns for: send {call}"
             )
 
 
@@ -170,7 +180,7 @@ def _send(client: Client, bandit: str, history: History, count: int, parts: Sequ
                 start += len(batch.items)
                 if not own:
                     continue
-                receipt = client.observe(bandit, [batch.items[n] for n in own])  # type: ignore[misc]
+                receipt = history.send(client, bandit, [batch.items[n] for n in own])
                 accepted += receipt.accepted
                 duplicate += receipt.duplicate
                 for each in receipt.rejected:
@@ -182,7 +192,7 @@ def _send(client: Client, bandit: str, history: History, count: int, parts: Sequ
             if part is not parts[-1]:
                 _fit(client, bandit, MOST_WAIT_BETWEEN_S)
     yield f"{counted(count, 'row', 'rows')}: {accepted:,} counted, {counted(duplicate, 'was', 'were')} known"
-    if duplicate and not history.has_times:
+    if duplicate and not (history.has_times or history.is_of_events):
         yield "without --at-column a row that equals one of an earlier import is that one"
     for code, times in rejected.items():
         were = counted(times, "row was", "rows were")
@@ -267,7 +277,9 @@ class History:
         self.tables = [
             table
             for path in files
-            for table in open_tables(path, id_column=options.arm, encoding=options.encoding)
+            for table in open_tables(
+                path, id_column=options.arm or options.event or "", encoding=options.encoding
+            )
         ]
         for table in self.tables:
             for name in options.columns:
@@ -294,6 +306,7 @@ class History:
         self.notes += [note for column in self.columns.values() for note in column.notes]
         # The names of an observation, and the columns that they come from.
         parts: list[tuple[str, str | None, Callable[[Any], Any]]] = [
+            ("event_id", options.event, identifier_of),
             ("key", options.key, identifier_of),
             ("arm", options.arm, identifier_of),
             ("value", options.value, lambda cell: value_of(self.columns[options.value or ""], cell)),
@@ -306,6 +319,18 @@ class History:
     def has_times(self) -> bool:
         """Whether rows say when they were."""
         return self._options.at is not None
+
+    @property
+    def is_of_events(self) -> bool:
+        """Whether rows are rewards of choices that were made for events, and no observations."""
+        return self._options.event is not None
+
+    def send(self, client: Client, bandit: str, items: Sequence[Any]) -> Receipt:
+        """Have a bandit learn from some rows."""
+        if not self.is_of_events:
+            return client.observe(bandit, items)
+        rewards: list[Any] = [{"bandit": bandit, **item} for item in items]
+        return client.reward_batch(rewards)
 
     def batches(self) -> Generator[Observed, None, None]:
         """The observations of each table, some thousand at a time."""
@@ -340,7 +365,8 @@ class History:
                 row = _digest(content)
                 equal[row] += 1
                 content += f"#{equal[row]}"
-            batch.items.append({"id": f"r{urlsafe_b64encode(_digest(content)).decode()}", **item})
+            name = "reward_id" if self.is_of_events else "id"
+            batch.items.append({name: f"r{urlsafe_b64encode(_digest(content)).decode()}", **item})
             batch.numbers.append(number)
 
     def time_of(self, cell: Any) -> int:
