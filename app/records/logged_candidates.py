@@ -15,7 +15,7 @@ from shortlist.types import Matrix
 
 MOST_LOGGED_BYTES = 16 << 10
 LEFT_OUT = b""
-_PIECE = 4 << 10  # is compressed at a time, so that what is too large is given up early
+_SAMPLE = 4 << 10  # of the numbers, which tells how short they can be made in a tenth of the time
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -39,16 +39,17 @@ class LoggedCandidates(msgspec.Struct, frozen=True, array_like=True):
 
 
 def candidates_bytes(candidates: LoggedCandidates) -> bytes:
-    """Packed and compressed; ``LEFT_OUT`` of what is too large. Cost: half a millisecond at most, or so."""
-    packed, compressor = _encode(candidates), zlib.compressobj(1)
-    pieces, size = list[bytes](), 0
-    for start in range(0, len(packed), _PIECE):
-        pieces.append(compressor.compress(packed[start : start + _PIECE]))
-        size += len(pieces[-1])
-        if size > MOST_LOGGED_BYTES:
+    """Packed and compressed; ``LEFT_OUT`` of what is too large.
+
+    Cost: 10 us of 200 ids, 100 us of 16 kB of numbers, 30 us of what is left out for its numbers.
+    """
+    numbers = candidates.features
+    if len(numbers) > MOST_LOGGED_BYTES:
+        sample = numbers[:_SAMPLE]
+        if len(zlib.compress(sample, 1)) * len(numbers) > MOST_LOGGED_BYTES * len(sample):
             return LEFT_OUT
-    pieces.append(compressor.flush())
-    return LEFT_OUT if size + len(pieces[-1]) > MOST_LOGGED_BYTES else b"".join(pieces)
+    packed = zlib.compress(_encode(candidates), 1)
+    return packed if len(packed) <= MOST_LOGGED_BYTES else LEFT_OUT
 
 
 def candidates_of(data: bytes) -> LoggedCandidates | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, overload
 
 import numpy as np
@@ -69,8 +70,8 @@ class ArmIds(Sequence[str]):
         """Rows were appended for these ids, each once."""
         first = len(self)
         if self.mapped or not self._last.keys().isdisjoint(ids):
-            rows = enumerate(self.last_rows(ids), first)
-            self._earlier.update((row, before) for row, before in rows if before is not None)
+            rows = enumerate(self.last_rows(ids).tolist(), first)
+            self._earlier.update((row, before) for row, before in rows if before >= 0)
         self._last.update(zip(ids, range(first, first + len(ids)), strict=True))
         appended = 0
         while appended < len(ids):
@@ -87,15 +88,15 @@ class ArmIds(Sequence[str]):
         row = self._last.get(arm_id)
         return row if row is not None or not self.mapped else self._first.number_of(arm_id)
 
-    def last_rows(self, ids: Sequence[str]) -> list[int | None]:
-        """The last row of each: quicker than one by one."""
-        rows = [self._last.get(arm_id) for arm_id in ids]
+    def last_rows(self, ids: Sequence[str]) -> Rows:
+        """The last row of each, -1 where there is none: quicker than one by one. Shape: (n,)."""
+        rows = np.fromiter(map(self._last.get, ids, repeat(-1)), np.int64, len(ids))
         if self.mapped:
-            others = [number for number, row in enumerate(rows) if row is None]
-            for other, row in zip(
-                others, self._first.numbers_of([ids[other] for other in others]), strict=True
-            ):
-                rows[other] = row
+            others = np.flatnonzero(rows < 0).tolist()
+            found = self._first.numbers_of([ids[other] for other in others])
+            for other, row in zip(others, found, strict=True):
+                if row is not None:
+                    rows[other] = row
         return rows
 
     def strings_of(self, rows: Rows) -> MappedStrings:

@@ -137,8 +137,7 @@ class TableSnapshot:
         ids = list(ids)
         if len(ids) < _MANY_IDS:
             return np.array([self.row_of(arm_id) for arm_id in ids], dtype=np.int64)
-        last = self.ids.last_rows(ids)
-        rows = np.array([-1 if row is None else row for row in last], dtype=np.int64)
+        rows = self.ids.last_rows(ids)
         for position in np.flatnonzero(rows >= len(self.revisions)).tolist():
             rows[position] = self.row_of(ids[position])
         present = np.flatnonzero(rows >= 0)
@@ -283,9 +282,8 @@ class ArmTable:
     def rows_of(self, ids: Sequence[str]) -> list[int | None]:
         """The row of each arm, None for one that is not alive: quicker than one by one."""
         died = self._columns.died
-        return [
-            row if row is not None and died.item(row) == ALIVE else None for row in self._ids.last_rows(ids)
-        ]
+        rows = self._ids.last_rows(ids).tolist()
+        return [row if row >= 0 and died.item(row) == ALIVE else None for row in rows]
 
     def snapshot(self) -> TableSnapshot:
         if self._snapshot is None:
