@@ -36,8 +36,8 @@ from app.records.logged import LogPart
 from app.records.records import CatalogueRecord
 from shortlist.types import Matrix, Vector
 from shortlist_client.progress import progress
+from shortlist_evaluation.answers import evaluations_of
 from shortlist_evaluation.evaluated import ESTIMATOR_NAMES
-from shortlist_evaluation.evaluations import evaluations_of
 from shortlist_evaluation.evaluator import Evaluator
 from shortlist_evaluation.past_learners import PastLearners
 from shortlist_evaluation.sources import HeldSource
@@ -192,7 +192,7 @@ class World:
     async def evaluate_before(self, pages: Callable[[], Iterable[Sequence[Row]]]) -> Evaluator:
         """With what was known before; the log is read twice."""
         past = PastLearners(self.bandit, self.source)
-        await past.survey(_read(pages()), from_ms=None, to_ms=None)
+        await past.survey(_read(pages()))
         return await self._evaluated(past, pages())
 
     async def _evaluated(self, known: PastLearners, pages: Iterable[Sequence[Row]]) -> Evaluator:

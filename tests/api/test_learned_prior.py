@@ -1,7 +1,7 @@
 """The prior that is learned from the keys of a bandit, over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -431,18 +431,30 @@ async def test_an_automatic_temperature_is_in_the_unit_of_the_noise_of_the_prior
     assert arm["propensity"] == pytest.approx(shares[int(arm["id"][1:])], rel=1e-4)
 
 
+async def decided(api: Api, keys: Sequence[str], *, rewarded: bool = False) -> float:
+    """A decision of each, and when the first of them was made. ``rewarded``: by ``MEAN``, before the next."""
+    choices = list[Json]()
+    for place, key in enumerate(keys):
+        choices.append(await api.choose("b", key=key, k=2, seed=place))
+        for arm in choices[-1]["arms"] if rewarded else ():
+            value = float(FEATURES[int(arm["id"][1:])] @ MEAN)
+            await api.reward({"decision": choices[-1]["decision"], "arm": arm["id"], "value": value})
+    await api.app.service.rows.flush()
+    times = {row["decision"]: row["time"] for row in await api.listed("/v1/bandits/b/log")}
+    return float(times[choices[0]["decision"]]) / 1e3
+
+
 @pytest.mark.rest
 async def test_an_evaluation_weighs_decisions_with_the_version_that_they_were_made_by(api: Api):
     """So the policy that made them does them again just as likely, whatever was learned of others since."""
     await make(api, policy="softmax", temperature=0.5, log={})
     await api.observe("b", *histories(20, 10))
     await api.ok("POST", REFRESH)
-    for place in range(30):
-        await api.choose("b", key=("u1", "new", "newer")[place % 3], k=2, seed=place)
-    await api.app.service.rows.flush()
+    await decided(api, ["ann"] * 5, rewarded=True)
+    since = await decided(api, ["ann", "new", "newer"] * 10)
     await api.observe("b", *histories(40, 10, first=50, seed=9))
     await api.ok("POST", REFRESH)
-    body = {"policy": {}, "estimators": ["ips"]}
+    body = {"policy": {}, "estimators": ["ips"], "from": since}
     before = await api.ok("POST", "/v1/bandits/b/evaluations", {**body, "learners": "before"})
     assert before["learners"]["begin"] == "known"
     assert before["support"]["largest_weight"] == pytest.approx(1.0)
@@ -457,15 +469,14 @@ async def test_an_evaluation_weighs_decisions_with_the_version_that_they_were_ma
 async def test_a_learned_prior_can_be_evaluated_on_the_log_of_a_plain_one(api: Api):
     """It is then fitted from what the keys of the log knew before."""
     await make(api, policy="softmax", temperature=0.5, log={}, prior="plain")
-    await api.observe("b", *histories(20, 10))
-    for place in range(30):
-        await api.choose("b", key=f"u{place % 20}", seed=place)
-    await api.app.service.rows.flush()
-    body = {"policy": {"prior": "learned"}, "estimators": ["ips"], "learners": "before"}
+    keys = [f"u{place}" for place in range(20)]
+    await decided(api, 5 * keys, rewarded=True)
+    since = await decided(api, keys)
+    body = {"policy": {"prior": "learned"}, "estimators": ["ips"], "learners": "before", "from": since}
     learned = await api.ok("POST", "/v1/bandits/b/evaluations", body)
     same = await api.ok("POST", "/v1/bandits/b/evaluations", {**body, "policy": {}})
     assert same["support"]["largest_weight"] == pytest.approx(1.0)
-    assert learned["learners"]["begin"] == same["learners"]["begin"]
+    assert learned["learners"]["begin"] == same["learners"]["begin"] == "known"
     assert learned["support"]["largest_weight"] != pytest.approx(1.0)
 
 

@@ -231,21 +231,22 @@ async def _bytes_of_seen(api: Api) -> int:
 @pytest.mark.rest
 @in_each_form
 async def test_an_evaluation_knows_what_was_known_then(api: Api, bandit: Json, of: Json):
-    """Learners as they were before: those of today less what came since, revised or not."""
+    """The rows of before say it: each value that a reward had was counted."""
     await api.bandit("b", "c", log={"keep_s": 3600}, policy="softmax", **bandit)
-    rng = random.Random(8)
-    early = [{"id": f"o{i}", "arm": f"a{i % 6}"} for i in range(300)]
-    said = [{"values": {"watched": rng.random()}} if of else {"value": rng.random()} for _ in early]
-    await api.observe("b", *({**one, **value} for one, value in zip(early, said, strict=True)))
-    for i in range(60):
+    rng, decisions = random.Random(8), list[str]()
+    for i in range(90):
         choice = await api.choose("b")
+        decisions.append(choice["decision"])
         reward = {"decision": choice["decision"], **of}
         values = [rng.random() for _ in range(1 + i % 3)]
         await api.reward(*({**reward, "value": value, "at": NOW + n} for n, value in enumerate(values)))
+    await api.app.service.rows.flush()
+    times = {row["decision"]: row["time"] for row in await api.listed("/v1/bandits/b/log")}
+    body = {"policy": {"temperature": 0.5}, "from": times[decisions[30]] / 1e3}
 
     async def evaluated() -> Json | None:
-        answer = await api.ok("POST", "/v1/bandits/b/evaluations", {"policy": {"temperature": 0.5}})
-        return answer if answer["logged"]["decisions"] == 60 else None
+        answer = await api.ok("POST", "/v1/bandits/b/evaluations", body)
+        return answer if answer["logged"]["decisions"] + answer["logged"]["left_out"] == 60 else None
 
     found = await wait_until(evaluated, what="all decisions are logged")
     assert found["learners"]["begin"] == "known"

@@ -754,8 +754,8 @@ class Support:
 class EvaluationLearners:
     """With what decisions were weighed; of ``before`` in how many ``blocks``, and how the first ``begin``s.
 
-    ``known``: from what was known before the first decision. ``log``: from nothing; the first block is
-    left out.
+    ``known``: from what was known before the first decision, which earlier rows of the log say. ``log``:
+    from nothing; the first block is left out.
     """
 
     when: str

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
+from shortlist_evaluation.answers import Evaluation, Propensities, When, answer_of
 from shortlist_evaluation.evaluated import ESTIMATOR_NAMES
-from shortlist_evaluation.evaluations import Evaluation, Evaluations, Propensities, When, answer_of
+from shortlist_evaluation.evaluation import check, check_draws
+from shortlist_evaluation.evaluations import Evaluations
 from shortlist_service.bandits import BanditPatch, BanditVersion, as_json, changed_record, must_be
 from shortlist_service.errors import Invalid, within
 from shortlist_service.jobs import JobHead, Jobs, Progress
@@ -142,10 +144,10 @@ async def evaluate(
     with within(("policy",)):
         target = await bandits.as_if(bandit, changed)
         targets = [target.weighed(weight_set) for weight_set in several]
-    evaluations.check(target, body.estimators)
+    check(target, body.estimators)
     draws = body.propensities == "draws"
     if draws:
-        evaluations.check_draws(target, body.learners)
+        check_draws(target, body.learners)
 
     async def work(progress: Progress | None = None) -> bytes:
         evaluated = await evaluations.evaluate(

@@ -38,7 +38,8 @@ class Evaluate(Command):
             "--learners-from",
             type=Path,
             metavar="FILE",
-            help="what the learners know today, as export writes it, where the log does not say all",
+            help="what the learners knew before the log, as export writes it, where they knew something; or "
+            "with --learners now what they know now",
         )
         parser.add_argument(
             "--priors",

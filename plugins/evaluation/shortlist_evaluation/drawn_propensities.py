@@ -31,8 +31,8 @@ from shortlist_evaluation.logged_lists import (
     rows_of,
     sort,
 )
-from shortlist_evaluation.past_learners import PastLearners, TimedReward, learner_of
-from shortlist_evaluation.sources import HeldSource
+from shortlist_evaluation.past_learners import PastLearners, TimedReward
+from shortlist_evaluation.sources import HeldSource, learner_of
 from shortlist_service.catalogues import among
 from shortlist_service.constraints import LearnerId
 from shortlist_service.decision_log import ConstraintRow, Row, drawn_policy, unknown_past
@@ -111,8 +111,7 @@ class DrawnPropensities:
         self.estimated = self.draws = self.changed = 0
         self._bandit, self._source, self._past = bandit, source, past
         self._constraints, self._check = constraints, check
-        self._learners = LearnersByVersion(past.before_the_log())
-        self._learners.add(past.late)
+        self._learners = LearnersByVersion(past.before_the_log(), inexact=set(past.unknown))
         self._then = dict[int, Bandit]()
         self._pools = dict[Hashable, LearnerSnapshot]()
         self._directions = dict[int, Directions]()
@@ -131,6 +130,16 @@ class DrawnPropensities:
             for position, row in zip(positions, estimated, strict=True):
                 result[position] = row
         return result
+
+    async def learn_earlier(self, rows: Sequence[Row]) -> None:
+        """Learn from decisions before those of the log that is evaluated."""
+        await self._learn(rows)
+
+        def catch_up() -> None:  # what is known to one of these decisions takes no memory any more
+            for row in rows:
+                self._learners.at(learner_of(self._bandit, row.key), row.learner_version)
+
+        await MEASURING.run(catch_up)
 
     async def _learn(self, rows: Sequence[Row]) -> None:
         rewards, are_whole = await self._past.rewards_of(rows)

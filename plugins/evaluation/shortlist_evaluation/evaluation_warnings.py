@@ -142,6 +142,6 @@ def _of_the_learners(evaluator: Evaluator) -> Iterator[str]:
         yield f"{learners}, which they have learned from these decisions too: values may be too high"
     if past is not None and evaluator.unweighed == evaluator.decisions:
         yield "all decisions were left out: nothing was known before them"
-    elif past is not None and past.why is not None:
-        left = f"the first {counted(evaluator.unweighed, 'decision was', 'decisions were')} left out"
-        yield f"learners were fitted to this log alone, for {past.why}; {left}"
+    elif evaluator.learned is not None and (lacking := evaluator.learned.lacking()):
+        lacks = f"it lacks {counted(lacking, 'reward', 'rewards')} or more that they knew"
+        yield f"learners were fitted to this log alone, and {lacks}: values are of a policy that knows less"

@@ -127,6 +127,7 @@ class Evaluator:
     ``effects_of_log``   of these, weighed with effects that were fitted to the log
     ``drawn``       estimates propensities that the log does not have; None: such decisions are left out
     ``expected``    decisions of the whole log; None: nobody knows
+    ``learned``     the learners that the log was learned by; ``past``: if they have blocks
     """
 
     def __init__(
@@ -161,7 +162,8 @@ class Evaluator:
         ]
         self.expected = None if seen is None else seen.decisions
         self._posterior = lookup.posterior if isinstance(lookup, PastLearners) else lookup
-        self.past = lookup if isinstance(lookup, PastLearners) and len(lookup.blocks) else None
+        self.learned = lookup if isinstance(lookup, PastLearners) else None
+        self.past = self.learned if self.learned is not None and len(self.learned.blocks) else None
         self.decisions = self.unweighed = 0
         self.counts = SortedCounts()
         self.without_effects = self.effects_of_log = 0

@@ -9,32 +9,23 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from shortlist_client.phrases import counted
+from shortlist_evaluation.answers import Evaluation, When, answer_of
 from shortlist_evaluation.evaluated import ESTIMATOR_NAMES, check_estimators, evaluated_policy
+from shortlist_evaluation.evaluation import Log, Pages, check_draws
+from shortlist_evaluation.evaluation import evaluate as evaluate_log
 from shortlist_evaluation.evaluation_warnings import NOT_DRAWN
-from shortlist_evaluation.evaluations import (
-    Evaluation,
-    Evaluations,
-    When,
-    answer_of,
-    check_usable,
-    evaluations_of,
-)
-from shortlist_evaluation.evaluator import Evaluator, LearnerLookup
 from shortlist_evaluation.log_files import ReadDecisions, priors_of, rows_of
 from shortlist_evaluation.other_logs import ARM_FIELD, TABLE, OtherLog, UnreadRows
-from shortlist_evaluation.past_learners import HeldLearners, PastLearners
-from shortlist_evaluation.seen_rewards import SeenRewards
 from shortlist_evaluation.sources import HeldSource
 from shortlist_files.arm_files import arms_of
 from shortlist_files.arm_rows import FileError, wrong
@@ -52,10 +43,53 @@ MUCH_LOST = 0.5  # of the rows
 LogFormat = Literal["shortlist", "vw-dsjson", "table"]
 
 
-class LogRows(Protocol):
-    """Reads the decisions of a log, in pieces; ``read``: those that were read before are left out."""
+@dataclass(slots=True)
+class LogFile:
+    """A log in a file. Each time it is read, a decision that comes again is left out.
 
-    def __call__(self, desc: str, *, read: ReadDecisions | None = None) -> Iterator[Sequence[Row]]: ...
+    ``other``        reads it where it is of another system; None: it is of Shortlist
+    ``needs_logged``  whether decisions without propensities are of no use
+    ``read``         what was read the first time; None: nothing yet. ``unread``: what cannot be used of it
+    """
+
+    path: Path
+    other: OtherLog | None
+    needs_logged: bool
+    read: ReadDecisions | None = None
+    unread: UnreadRows = field(default_factory=UnreadRows)
+
+    async def pages(self, reason: str) -> Pages:
+        """Its rows, in pieces, with a bar that says ``reason``."""
+        read, unread = ReadDecisions(), UnreadRows()
+        if self.read is None:
+            self.read, self.unread = read, unread
+        elif self.needs_logged:
+            self._tell_early(self.read)
+        if self.other is None:
+            for rows in rows_of(self.path, reason, read=read):
+                yield rows
+        else:
+            for rows in self.other.rows(reason, unread):
+                yield [row for row in rows if read.is_new(row)]
+
+    def _tell_early(self, read: ReadDecisions) -> None:
+        """Say before the log is weighed, which takes longest, that most of it cannot be used."""
+        unread = sum(self.unread.counts.values())
+        lost, rows = read.unknown + unread, read.decisions + unread
+        if MUCH_LOST * rows <= lost < rows:  # none at all is an error, which says so
+            parts = [f"{read.unknown:,} show arms without a propensity"] * bool(read.unknown)
+            parts += [f"{unread:,} cannot be read"] * bool(unread)
+            words = f"{lost / rows:.0%} of {rows:,} rows cannot be used: {', '.join(parts)}"
+            print(f"warning: {words}", file=sys.stderr, flush=True)
+
+    def warnings(self) -> Iterator[str]:
+        """What is wrong with its rows."""
+        yield from self.unread.sentences()
+        read = self.read or ReadDecisions()
+        if read.repeated:
+            differing = f", and {read.differing:,} of them with other rewards" if read.differing else ""
+            repeat = counted(read.repeated, "row repeats", "rows repeat")
+            yield f"{repeat} a decision of the log{differing}: the first of each counts"
 
 
 def evaluate(
@@ -76,7 +110,8 @@ def evaluate(
     ``policy``         settings of a bandit as JSON, without its catalogue
     ``estimators``     their names between commas; None: all
     ``learners``       whether decisions are weighed with what was known before them, or with all of the log
-    ``learners_from``  what the learners know today, as it was exported; None: what the log says
+    ``learners_from``  what the learners knew before the log, or know now, as it was exported; None: what the
+                       log says
     ``priors``         versions of the learned prior; None: they are fitted from the log
     ``logged_by``      settings that made the decisions, as JSON: propensities that the log does not have are
                        estimated by draws; None: decisions without propensities are left out
@@ -102,78 +137,21 @@ def evaluate(
         source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))
         if logged_by is not None:
             source.logged_by = _logged_by(logged_by, catalogue, first, learners, log_format)
-        rows, unread = partial(rows_of, log), None
+        if learners_from is not None:
+            source.learners = _learners(bandit, learners_from)
+        other = None
         if log_format != "shortlist":
-            unread = UnreadRows()
             snapshot = catalogue.index.snapshot()
             ids = [snapshot.id_of(row) for row in snapshot.eligible().tolist()]
             encoding = None if bandit.context is None else bandit.context.encoding
-            rows = partial(
-                _rows_of_others, OtherLog(log, log_format, ids, encoding, arm_field=arm_field), unread
-            )
-        held = None if learners_from is None else _learners(bandit, learners_from)
-        work = _evaluated(bandit, rows, names, learners, source=source, held=held, unread=unread)
-        evaluation = asyncio.run(work)
+            other = OtherLog(log, log_format, ids, encoding, arm_field=arm_field)
+        file, draws = LogFile(log, other, needs_logged=logged_by is None), logged_by is not None
+        work = evaluate_log([bandit], Log(file.pages), source, names, when=learners, draws=draws)
+        evaluation = asyncio.run(work)[0]
+    evaluation = replace(evaluation, warnings=[*file.warnings(), *evaluation.warnings])
     _print(evaluation)
     answer: dict[str, Any] = msgspec.to_builtins(answer_of([evaluation]))
     return answer
-
-
-async def _evaluated(
-    bandit: Bandit,
-    rows_read: LogRows,
-    estimators: Sequence[str],
-    when: When,
-    *,
-    source: HeldSource,
-    held: HeldLearners | None,
-    unread: UnreadRows | None,
-) -> Evaluation:
-    """``held``: what learners know today, by a file. ``unread``: rows of a log of another system that are
-    left out; None: it is a log of Shortlist.
-    """
-    draws = source.logged_by is not None
-    past, read = PastLearners(bandit, source, None if held is None else held.state), ReadDecisions()
-    seen = SeenRewards(bandit, source.versions)
-    lookup: LearnerLookup = past
-    if when == "before":
-        await past.survey(seen.noted(_pages(rows_read, "counting", read)), from_ms=None, to_ms=None)
-    elif held is not None:
-        lookup = held.posterior
-        if source.priors:
-            bandit = bandit.with_prior(source.priors[max(source.priors)])
-        async for _ in seen.noted(_pages(rows_read, "counting", read)):
-            pass
-    else:
-        async for rows in seen.noted(_pages(rows_read, "learning", read)):
-            await past.learn(rows)
-        await past.begin(0)
-    if not draws:
-        _tell_early(read, 0 if unread is None else sum(unread.counts.values()))
-    evaluator = Evaluator(bandit, source, lookup, estimators, seen=seen, draws=draws)
-    for rows in rows_read("evaluating"):
-        await evaluator.add(rows)
-        if evaluator.is_unsupported:
-            break
-    check_usable(evaluator)
-    left_out = list[str]()
-    if unread is not None:
-        left_out = list(unread.sentences())
-        evaluator.counts.capped = (
-            0  # what was not offered is the caller's word, as a filter is: no quota has a say
-        )
-    evaluation = evaluations_of(evaluator, when)[0]
-    return replace(evaluation, warnings=[*left_out, *_warnings(read, held), *evaluation.warnings])
-
-
-def _tell_early(read: ReadDecisions, unread: int) -> None:
-    """Say before the log is weighed, which takes longest, that most of it cannot be used."""
-    lost, rows = read.unknown + unread, read.decisions + unread
-    if MUCH_LOST * rows <= lost < rows:  # none at all is an error, which says so
-        parts = [f"{read.unknown:,} show arms without a propensity"] * bool(read.unknown)
-        parts += [f"{unread:,} cannot be read"] * bool(unread)
-        words = f"{lost / rows:.0%} of {rows:,} rows cannot be used: {', '.join(parts)}"
-        print(f"warning: {words}", file=sys.stderr, flush=True)
 
 
 def _logged_by(text: str, catalogue: Catalogue, first: Row, when: When, log_format: LogFormat) -> Bandit:
@@ -182,7 +160,7 @@ def _logged_by(text: str, catalogue: Catalogue, first: Row, when: When, log_form
         raise Invalid("--logged-by is of the log of a bandit: others have their probabilities in them")
     bandit = _bandit(_settings(text, "--logged-by"), catalogue, first, "--logged-by")
     try:
-        Evaluations.check_draws(bandit, when)
+        check_draws(bandit, when)
     except Invalid as error:
         raise Invalid(f"--logged-by: {error.errors[0][1]}") from None
     if drawn_policy(bandit.record) is None:
@@ -190,43 +168,15 @@ def _logged_by(text: str, catalogue: Catalogue, first: Row, when: When, log_form
     return bandit
 
 
-def _warnings(read: ReadDecisions, held: HeldLearners | None) -> Iterator[str]:
-    if read.repeated:
-        differing = f", and {read.differing:,} of them with other rewards" if read.differing else ""
-        repeat = counted(read.repeated, "row repeats", "rows repeat")
-        yield f"{repeat} a decision of the log{differing}: the first of each counts"
-    if read.known_before and held is None:
-        knew = (
-            f"a learner knew {counted(read.known_before, 'reward', 'rewards')} before its first decision here"
-        )
-        give = "give what `shortlist export learners` has written with --learners-from"
-        yield f"{knew}, which this log does not hold: values are those of another policy; {give}"
-
-
-async def _pages(rows_read: LogRows, desc: str, read: ReadDecisions) -> AsyncIterator[Sequence[Row]]:
-    for rows in rows_read(desc, read=read):
-        yield rows
-
-
-def _rows_of_others(
-    log: OtherLog, unread: UnreadRows, desc: str, *, read: ReadDecisions | None = None
-) -> Iterator[Sequence[Row]]:
-    """As ``rows_of``; what is left out is counted where decisions are read for the first time."""
-    if read is None:
-        read, unread = ReadDecisions(), UnreadRows()
-    for rows in log.rows(desc, unread):
-        yield [row for row in rows if read.is_new(row)]
-
-
-def _learners(bandit: Bandit, path: Path) -> HeldLearners:
-    """The learners of a file. Memory: theirs. Raises FileError."""
+def _learners(bandit: Bandit, path: Path) -> dict[str, LearnerState]:
+    """The learners of a file, by name. Memory: theirs. Raises FileError."""
     states = dict[str, LearnerState]()
     for number, learner in enumerate(learners_of(path)(), start=1):
         try:
             states[learner.key] = checked_state(learner.state, bandit)
         except Invalid as error:
             wrong(path, number, "state", error.errors[0][1] if error.errors else error.detail)
-    return HeldLearners(bandit, states)
+    return states
 
 
 def _as_learned(settings: dict[str, Any], catalogue: Catalogue, first: Row, path: Path) -> dict[str, Any]:

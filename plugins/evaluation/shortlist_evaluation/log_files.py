@@ -54,15 +54,13 @@ class ReadDecisions:
     ``unknown``       of these, that show an arm without a propensity: no policy is evaluated on them
     ``repeated``      how often a decision came again
     ``differing``     how often with other rewards than the first time
-    ``known_before``  how many rewards a learner knew at the first of its decisions, the most of any
 
     That any two of a million have the same hash has probability 3e-8; the second would be left out.
     """
 
     def __init__(self, recent: int = RECENT) -> None:
         self._most_recent = recent
-        self.decisions = self.unknown = self.repeated = self.differing = self.known_before = 0
-        self._keys = set[str | None]()
+        self.decisions = self.unknown = self.repeated = self.differing = 0
         self._earlier = np.empty((2, 0), dtype=np.int64)
         self._recent = dict[int, int]()
 
@@ -81,9 +79,6 @@ class ReadDecisions:
             return False
         self.decisions += 1
         self.unknown += any(arm.propensity is None and not arm.pinned for arm in row.arms)
-        if row.key not in self._keys:
-            self._keys.add(row.key)
-            self.known_before = max(self.known_before, row.learner_version)
         self._recent[name] = rewards
         if len(self._recent) >= max(self._most_recent, self._earlier.shape[1] // 4):
             recent = np.array((list(self._recent), list(self._recent.values())))

@@ -209,7 +209,8 @@ def sort(
             continue
         name = PoolName(*filters[text], pinned, len(arms) - len(pinned))
         counts.cut += len(arms) > MAX_PLACES
-        counts.capped += bool(barred.filters or barred.arms)
+        # What a log of another system did not offer is its word, as a filter is: no quota has a say.
+        counts.capped += bool(barred.filters or barred.arms) and not isinstance(row, ThinnedRow)
         group = lists.setdefault(name, LoggedLists(name))
         exclude = [*asked.exclude, *barred.arms]
         group.add(row, arms[:MAX_PLACES], exclude, terms[row.bandit_version], signals)

@@ -1,23 +1,20 @@
 """What learners knew before each block of a log, folded from its rewards as the service folds them.
 
     past = PastLearners(bandit, source)
-    await past.survey(pages, from_ms=None, to_ms=None)  # once through the log
+    await past.survey(pages, earlier)           # once through the log
     for block in range(len(past.blocks)):       # once more
         await past.begin(block, first)          # its first row
         ... = await past.posterior(key)         # what was known before the block
         await past.learn(rows of the block)
 
-A pass can start from two states (``StartMode``):
+A pass starts from one of two states (``StartMode``):
 
-    known   what the learners know today, less every reward that the log holds since then. So they start with
-            what they knew before the first decision
+    known   what the earlier rows of the log say, with what the source knows of the time before all of them
     log     nothing. Then the first block cannot be weighed
 
-``known`` is used where the versions agree: today's version less the rewards of the log must be the version
-that the first decisions of the log were made with. They disagree where learners were given observations or a
-state, where rows or rewards are missing, or where a learner was forgotten and its log was not. Sums with a
-half-life cannot be subtracted at all, and of sums that are huge beside the ridge only rounding errors would
-be left.
+It is ``known`` where the versions agree: all that the first decision of a learner names was in these rows.
+They disagree after observations or an imported state, where rows or rewards are missing, or where a learner
+was forgotten and its log was not.
 
 A learned prior is the version that the first row of a block names. Where that row names none, or the version
 is not kept any more, a prior is fitted from what learners knew before the block.
@@ -31,28 +28,23 @@ rewards that come later than their blocks; not with the number of decisions.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Literal
 
 import numpy as np
 
 from shortlist.evaluation import blocks as algorithm
 from shortlist.evaluation.blocks import Blocks
-from shortlist.linear import bilinear, ridge, ridge_sums
+from shortlist.linear import bilinear, ridge_sums
 from shortlist.linear.ridge import Posterior
-from shortlist.linear.sum_algebra import minus
 from shortlist.types import Matrix
-from shortlist_evaluation.sources import HeldSource
+from shortlist_evaluation.sources import HeldSource, learner_of
 from shortlist_service.constraints import LearnerId
 from shortlist_service.decision_log import LoggedReward, Row, counted_of, revisions_in
 from shortlist_service.errors import Invalid, TooLarge
 from shortlist_service.learners import (
-    GLOBAL_LEARNER,
     ArmSums,
     CollectedSums,
     EffectVersion,
@@ -75,85 +67,28 @@ from shortlist_service.policies import Bandit, SignalRef, with_constant
 from shortlist_service.work import MEASURING
 
 MOST_BYTES = 512 << 20  # of all learners
-MOST_LATE = 10_000  # rewards of decisions before the time asked for
-SUBTRACTION_TOLERANCE = (
-    1e-3  # of the ridge: more rounding than this might be taken for what is left of the sums
-)
 UNDER_WAY_MS = 5_000
 LATE_TOLERANCE = 0.01  # of what was known: rewards on their way when the first decisions were made
 LARGE_DIM = 256  # as in ``learning.learners``
 
 StartMode = Literal["known", "log"]
-LearnersNow = Callable[[LearnerId], Awaitable[LearnerState | None]]
-"""What a learner knows today."""
 CountedReward = tuple[Row, LoggedReward, float | None, LogEntry]
 TimedReward = tuple[float, Item]
 """When a reward came, and as what it is folded."""
-_time = attrgetter("time")
-
-
-@dataclass(frozen=True, slots=True)
-class HeldLearners:
-    """Learners of a bandit by name, as they stand today."""
-
-    bandit: Bandit
-    states: Mapping[str, LearnerState]
-
-    async def state(self, learner: LearnerId) -> LearnerState | None:
-        return self.states.get(learner.name)
-
-    async def posterior(self, key: str | None, bandit: Bandit) -> Posterior:
-        """What the learner of a key knows; ``bandit``: the same, by some weights of its signals."""
-        state = self.states.get(learner_of(self.bandit, key).name)
-        return bandit.posterior(ridge_sums.empty(bandit.learner_dim) if state is None else state.sums)
-
-
-@dataclass(slots=True)
-class _Survey:
-    """What a log says of the time since its first decision.
-
-    ``first``     the version of each learner then
-    ``since``     what learners have learned from rewards that came since
-    ``revised``   how many rewards of each learner these have replaced
-    ``late``      those of them that are of earlier decisions, and when they came
-    ``under_way``  how many rewards had just come, so that the first decisions may not have known them yet
-    ``is_whole``  whether all of this could be found
-    """
-
-    first: dict[LearnerId, int] = field(default_factory=dict)
-    since: States = field(default_factory=dict)
-    revised: Counter[LearnerId] = field(default_factory=Counter)
-    late: list[TimedReward] = field(default_factory=list)
-    under_way: int = 0
-    is_whole: bool = True
-    _came: dict[LearnerId, list[float]] = field(default_factory=dict)
-
-    def add_late(self, rewards: Sequence[TimedReward]) -> None:
-        """Note late ones, as many as may be."""
-        self.is_whole &= len(self.late) + len(rewards) <= MOST_LATE
-        if self.is_whole:
-            self.late += rewards
-            for came_ms, (entry, _) in rewards:
-                self._came.setdefault(entry.learner, []).append(came_ms)
-
-    def late_of(self, learner: LearnerId, before_ms: int) -> int:
-        """How many of the late ones had come by a time."""
-        return sum(came_ms < before_ms for came_ms in self._came.get(learner, ()))
+FirstDecision = tuple[int, int]
+"""The version of its learner, and its time."""
 
 
 class PastLearners:
     """All learners of a bandit in the past.
 
-    ``standing``   None: nothing is known but what the log shows
     ``blocks``     of the log, once it is surveyed
     ``beginning``  what the learners begin with
-    ``why``        why it is not what was known, where it could be expected to be
-    ``takes_back``  whether what was known may be found: then the survey needs the log up to now
+    ``unknown``    learners of which it is not known what they knew before their first decision
     ``prior``      the version of the learned prior that is known; None: there is none
     ``effects``    the version of the arm effects that is known; None: there are none
     ``effects_of_log``  whether they were fitted from rows of the log alone
     ``most_bytes``     of all learners
-    ``late``       rewards of decisions before the first, that came later than it; of ``known``
     ``under_way_ms``   rewards that came so shortly before the log may not have been known to its decisions
     """
 
@@ -161,7 +96,6 @@ class PastLearners:
         self,
         bandit: Bandit,
         source: HeldSource,
-        learners_now: LearnersNow | None = None,
         *,
         most_bytes: int = MOST_BYTES,
         under_way_ms: int = UNDER_WAY_MS,
@@ -169,68 +103,88 @@ class PastLearners:
         self._most_bytes, self._under_way_ms = most_bytes, under_way_ms
         self.blocks: Blocks = algorithm.of(algorithm.start())
         self.beginning: StartMode = "log"
-        self.why: str | None = None
+        self.unknown = set[LearnerId]()
         self.prior: PriorVersion | None = None
         self.effects: EffectVersion | None = None
         self.effects_of_log = False
-        self.late: Sequence[TimedReward] = ()
         self._arms = dict[tuple[str, int], ArmSums]()  # by arm and revision, without ``_taught``
         self._taught = list[Item]()
         self._later_arms = dict[int, list[Item]]()
         self._bandit = bandit
         self._source = source
-        self._standing = learners_now
-        self.takes_back = self._takes_back()
         self._then = dict[int, Bandit]()
+        self._first = dict[LearnerId, FirstDecision]()
+        self._last_version = dict[LearnerId, int]()
+        self._found = Counter[LearnerId]()  # rewards by learner that the log has, or the source
         self._now: States = {}
         self._later: dict[int, States] = {}
 
     async def survey(
-        self, pages: AsyncIterator[Sequence[Row]], *, from_ms: int | None, to_ms: int | None
+        self, pages: AsyncIterator[Sequence[Row]], earlier: AsyncIterator[Sequence[Row]] | None = None
     ) -> None:
-        """Find the blocks of the decisions from ``from_ms`` on and before ``to_ms``, and what was known then.
+        """Find the blocks of the decisions of ``pages``, and what was known before them.
 
-        ``pages``: their rows. If it ``takes_back`` also those after ``to_ms``, and those of earlier decisions
-        that may have been rewarded since ``from_ms``. Raises TooLarge, Unavailable.
+        ``earlier``: all decisions that the log has from before these; read where something was known. Raises
+        TooLarge, Unavailable.
         """
-        clock, now_ms, from_ms = algorithm.start(), time.time() * 1_000.0, from_ms or 0
-        survey = _Survey()
+        clock = algorithm.start()
         async for rows in pages:
-            rows_within = [row for row in rows if row.time >= from_ms]
-            inside = [float(row.time) for row in rows_within if to_ms is None or row.time < to_ms]
-            clock = algorithm.add(clock, np.array(inside))
-            if not self.takes_back:
-                continue
-            late = [row for row in rows if row.time < from_ms <= max(map(_time, row.rewards), default=0)]
-            survey.under_way += sum(
-                from_ms - self._under_way_ms <= reward.time < from_ms
-                for row in rows[: len(rows) - len(rows_within)]
-                for reward in row.rewards
-            )
-            early, is_whole = await self.rewards_of(late)
-            survey.add_late([reward for reward in early if from_ms <= reward[0] < now_ms])
-            # What a reward was before it was revised is not known any more.
-            survey.is_whole &= not any(reward.revised for row in late for reward in row.rewards)
-            rewards, are_whole = await self.rewards_of(rows_within)
-            survey.is_whole &= is_whole and are_whole
-            for row in rows_within:
-                learner = learner_of(self._bandit, row.key)
-                if learner not in survey.first:
-                    survey.first[learner] = row.learner_version - survey.late_of(learner, row.time)
-                survey.revised[learner] += sum(each.revised for each in row.rewards)
-            came = [item for came_ms, item in rewards if came_ms < now_ms]
-            await MEASURING.run(partial(self._merge, survey.since, came))
-        await MEASURING.run(partial(self._merge, survey.since, [item for _, item in survey.late]))
+            clock = algorithm.add(clock, np.array([float(row.time) for row in rows]))
+            for row in rows:
+                self._first.setdefault(learner_of(self._bandit, row.key), (row.learner_version, row.time))
         self.blocks = algorithm.of(clock)
-        if self.takes_back and self._standing is not None:
-            await self._rewind(self._standing, survey)
-            if self.beginning == "known":
-                self.late = survey.late
-                await MEASURING.run(partial(self._learn, survey.late))
+        unknown = {learner for learner, (version, _) in self._first.items() if version}
+        if not unknown:
+            return
+        self._now |= self.before_the_log()
+        if await self._know_earlier(earlier or _no_pages()):
+            self.beginning = "known"
+        else:
+            self.unknown = unknown
+            self._found.clear()
+            for states in (self._now, self._later, self._later_arms):
+                states.clear()
 
     def before_the_log(self) -> dict[LearnerId, LearnerState]:
-        """What was known before the first decision, before any block begins."""
-        return {learner: state for learner, state in self._now.items() if state is not None}
+        """What the source says that learners knew before any row of the log."""
+        return self._source.learners_before(self._bandit)
+
+    async def of_its_learners(self, earlier: AsyncIterator[Sequence[Row]]) -> AsyncIterator[Sequence[Row]]:
+        """Earlier decisions of the learners that the surveyed ones have."""
+        async for rows in earlier:
+            yield [row for row in rows if learner_of(self._bandit, row.key) in self._first]
+
+    async def _know_earlier(self, earlier: AsyncIterator[Sequence[Row]]) -> bool:
+        """Learn from earlier decisions, and say whether their rewards are all that the first ones knew.
+
+        More than that are a few rewards that were still on their way then.
+        """
+        for learner, state in self._now.items():
+            self._found[learner] = state.version if state else 0
+        late = Counter[LearnerId]()  # not known to the first decision
+        just_before = just_after = 0
+        is_whole = True
+        async for rows in self.of_its_learners(earlier):
+            rewards, are_whole = await self.rewards_of(rows)
+            is_whole &= are_whole
+            self._count(rows, rewards)
+            for came_ms, (entry, _) in rewards:
+                late_ms = came_ms - self._first[entry.learner][1]
+                late[entry.learner] += late_ms > 0
+                just_before += -self._under_way_ms <= late_ms <= 0
+                just_after += 0 < late_ms <= self._under_way_ms  # clocks of processes differ
+            # What a reward was before it was revised is not known any more.
+            is_whole &= not any(
+                reward.revised and reward.time > self._first[learner_of(self._bandit, row.key)][1]
+                for row in rows
+                for reward in row.rewards
+            )
+            await MEASURING.run(partial(self._learn, rewards))
+        found = {learner: self._found[learner] - late[learner] for learner in self._first}
+        more = [found[learner] - version for learner, (version, _) in self._first.items()]
+        missing, unheard = -sum(min(each, 0) for each in more), sum(max(each, 0) for each in more)
+        tolerance = LATE_TOLERANCE * sum(found.values()) + just_before
+        return is_whole and missing <= just_after and unheard <= tolerance
 
     async def begin(self, block: int, first: Row | None = None) -> None:
         """Know from now on what had come before the block, whose first row is ``first``."""
@@ -287,7 +241,22 @@ class PastLearners:
     async def learn(self, rows: Sequence[Row]) -> None:
         """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
         rewards, _ = await self.rewards_of(rows)
+        self._count(rows, rewards)
+        for row in rows:
+            learner = learner_of(self._bandit, row.key)
+            self._last_version[learner] = max(row.learner_version, self._last_version.get(learner, 0))
         await MEASURING.run(partial(self._learn, rewards))
+
+    def lacking(self) -> int:
+        """How many rewards learners knew at their last decision that no row says, at least; 0: hardly any."""
+        lacking = [version - self._found[learner] for learner, version in self._last_version.items()]
+        missing, known = sum(max(each, 0) for each in lacking), sum(self._last_version.values())
+        return missing if missing > LATE_TOLERANCE * known else 0
+
+    def _count(self, rows: Sequence[Row], rewards: Sequence[TimedReward]) -> None:
+        self._found.update(entry.learner for _, (entry, _) in rewards)
+        for row in rows:  # each value of a reward was a version
+            self._found[learner_of(self._bandit, row.key)] += sum(each.revised for each in row.rewards)
 
     def weighs(self, block: int) -> bool:
         """Whether anything was known before the block."""
@@ -301,31 +270,6 @@ class PastLearners:
         if sums.dim < LARGE_DIM:
             return weighed.posterior(sums)
         return await MEASURING.run(partial(weighed.posterior, sums))
-
-    def _takes_back(self) -> bool:
-        if self._standing is not None and self._bandit.record.key_half_life_s is not None:
-            self.why = "what its learners have faded out meanwhile is unknown"
-        return self._standing is not None and self.why is None
-
-    async def _rewind(self, learners_now: LearnersNow, survey: _Survey) -> None:
-        """Begin with what is known today less what came since, if that is what was known then."""
-        result, more, known_rewards, complete = States(), 0, 0, survey.is_whole
-        for learner, version in survey.first.items():
-            today, gained = await learners_now(learner), survey.since.pop(learner, None)
-            since = survey.revised[learner] + (0 if gained is None else gained.version)
-            before = (0 if today is None else today.version) - since
-            complete = complete and before >= version
-            more, known_rewards = more + before - version, known_rewards + before
-            if before > 0 and today is not None:
-                dust = ridge.rounding_floor(today.sums.lower_gram())
-                sums = today.sums if gained is None else minus(today.sums, gained.sums)
-                complete = complete and dust <= SUBTRACTION_TOLERANCE * self._bandit.scales.fit(sums).ridge
-                result[learner] = LearnerState(before, sums)
-                self._check_size(len(result) + len(survey.since))
-        if known_rewards and complete and more <= LATE_TOLERANCE * known_rewards + survey.under_way:
-            self._now, self.beginning = result, "known"
-        elif known_rewards:
-            self.why = "what they knew before it is unknown"
 
     def _learn(self, rewards: Sequence[TimedReward]) -> None:
         known_to = self.blocks.known_to(np.array([came_ms for came_ms, _ in rewards])).tolist()
@@ -432,17 +376,17 @@ def _pair_of(row: Row, reward: LoggedReward) -> tuple[tuple[float, ...], tuple[f
     return served, expected
 
 
-def learner_of(bandit: Bandit, key: str | None) -> LearnerId:
-    """The learner of a logged decision."""
-    return LearnerId(bandit.uid, GLOBAL_LEARNER if key is None else key)
-
-
 def check_contexts(bandit: Bandit, lengths: set[int]) -> None:
     """Raise Invalid where a context of the log is not one of this bandit."""
     numbers = 0 if bandit.context is None else bandit.context.encoding.dim
     if lengths - {numbers}:
         expected = f"{numbers} numbers" if numbers else "none"
         raise Invalid(f"the contexts of the log must be those of the bandit, {expected}")
+
+
+async def _no_pages() -> AsyncIterator[Sequence[Row]]:
+    for rows in list[Sequence[Row]]():
+        yield rows
 
 
 def _add(states: States, more: States) -> None:

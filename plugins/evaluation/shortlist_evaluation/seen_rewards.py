@@ -39,18 +39,13 @@ class SeenRewards:
         """Whether the bandit has all bounds, so that nothing is looked for."""
         return not self._unbounded
 
-    async def noted(
-        self, pages: AsyncIterator[Sequence[Row]], *, from_ms: int | None = None, to_ms: int | None = None
-    ) -> AsyncIterator[Sequence[Row]]:
-        """The same pages; their decisions of this time are noted. Cost: some microseconds a row."""
+    async def noted(self, pages: AsyncIterator[Sequence[Row]]) -> AsyncIterator[Sequence[Row]]:
+        """The same pages; their decisions are noted. Cost: some microseconds a row."""
         async for rows in pages:
-            within = [
-                row for row in rows if row.time >= (from_ms or 0) and (to_ms is None or row.time < to_ms)
-            ]
-            self.decisions += len(within)
-            if self._unbounded and within:
-                versions = await self._versions(self._bandit, within)
-                await MEASURING.run(partial(self._note, within, terms_by_version(versions, self._bandit)))
+            self.decisions += len(rows)
+            if self._unbounded and rows:
+                versions = await self._versions(self._bandit, rows)
+                await MEASURING.run(partial(self._note, rows, terms_by_version(versions, self._bandit)))
             yield rows
 
     def _note(self, rows: Sequence[Row], terms_of_versions: Mapping[int, Terms]) -> None:

@@ -9,15 +9,24 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist.linear import ridge_sums
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.types import Matrix
 from shortlist_service.catalogues import Catalogues, FilteredSnapshots
-from shortlist_service.constraints import Filter
+from shortlist_service.constraints import Filter, LearnerId
 from shortlist_service.decision_log import Row, revisions_in
 from shortlist_service.errors import Invalid
-from shortlist_service.learners import EffectVersion, LearnedPriors, PriorVersion, ServedEffects, begins_with
-from shortlist_service.policies import Bandit, Covers, LearnerSnapshot
-from shortlist_service.routes import Bandits
+from shortlist_service.learners import (
+    GLOBAL_LEARNER,
+    EffectVersion,
+    LearnedPriors,
+    LearnerState,
+    PriorVersion,
+    ServedEffects,
+    begins_with,
+)
+from shortlist_service.policies import Bandit, Covers, LearnerSnapshot, Posterior
+from shortlist_service.routes import Bandits, Learners
 from shortlist_service.work import MEASURING
 
 FILTER_BYTES = 256 << 20
@@ -30,7 +39,8 @@ class HeldSource:
     """Of one bandit, whose catalogue does not change and is in memory, without a store.
 
     ``priors``: versions of its learned prior, by number. ``logged_by``: with the settings that made the
-    decisions; None: with those that are evaluated.
+    decisions; None: with those that are evaluated. ``learners``: what they know, by name: before the log, or
+    now, as decisions are evaluated with; None: only its rows tell.
     """
 
     covers: Covers = field(default_factory=Covers)
@@ -39,6 +49,26 @@ class HeldSource:
     )
     priors: Mapping[int, PriorVersion] = field(default_factory=dict)
     logged_by: Bandit | None = None
+    learners: Mapping[str, LearnerState] | None = None
+
+    @property
+    def knows_learners(self) -> bool:
+        """Whether ``posterior`` has what learners know now."""
+        return self.learners is not None
+
+    async def posterior(self, key: str | None, bandit: Bandit) -> Posterior:
+        """What the learner of a key knows now. ``bandit``: by some weights of its signals."""
+        state = (self.learners or {}).get(learner_of(bandit, key).name)
+        return bandit.posterior(ridge_sums.empty(bandit.learner_dim) if state is None else state.sums)
+
+    async def of_now(self, weighed: Sequence[Bandit]) -> Sequence[Bandit]:
+        """The bandit, by several weights, with the newest prior and arm effects."""
+        newest = self.priors[max(self.priors)] if self.priors else None
+        return weighed if newest is None else [bandit.with_prior(newest) for bandit in weighed]
+
+    def learners_before(self, bandit: Bandit) -> dict[LearnerId, LearnerState]:
+        """What learners knew before the log, as far as its rows do not tell."""
+        return {LearnerId(bandit.uid, name): state for name, state in (self.learners or {}).items()}
 
     async def snapshot(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
         """The arms that a filter matches."""
@@ -85,6 +115,25 @@ class ServedSource(HeldSource):
     catalogues: Catalogues
     learned_priors: LearnedPriors
     served_effects: ServedEffects
+    served_learners: Learners
+
+    @property
+    def knows_learners(self) -> bool:
+        return True
+
+    async def posterior(self, key: str | None, bandit: Bandit) -> Posterior:
+        return await self.served_learners.load_uncached(bandit, learner_of(bandit, key))
+
+    async def of_now(self, weighed: Sequence[Bandit]) -> Sequence[Bandit]:
+        bandit = weighed[0]
+        if bandit.record.prior != "learned":
+            return weighed
+        prior = await self.learned_priors.newest(bandit.uid)
+        weighed = [bandit.with_prior(prior) for bandit in weighed]
+        if bandit.record.arm_effects != "auto":
+            return weighed
+        effects = await self.served_effects.newest(bandit.uid)
+        return [bandit.with_effects(effects) for bandit in weighed]
 
     async def features(self, bandit: Bandit, shown: ShownArms) -> tuple[Matrix, Sequence[bool]]:
         """A catalogue that did not change since a decision has its features still."""
@@ -123,6 +172,11 @@ class ServedSource(HeldSource):
     async def versions(self, bandit: Bandit, rows: Sequence[Row]) -> Mapping[int, Bandit]:
         numbers = {row.bandit_version for row in rows}
         return {number: await self.bandits.find(bandit.uid, number) or bandit for number in numbers}
+
+
+def learner_of(bandit: Bandit, key: str | None) -> LearnerId:
+    """The learner of a logged decision."""
+    return LearnerId(bandit.uid, GLOBAL_LEARNER if key is None else key)
 
 
 def _earlier(

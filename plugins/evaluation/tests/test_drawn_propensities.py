@@ -132,7 +132,8 @@ async def test_the_learned_prior_and_the_effects_are_those_of_the_decision(api: 
         ]
         await api.observe("b", *rows)
         await api.ok("POST", "/v1/bandits/b/prior/refresh", {})
-    await api.observe("b", {"id": "first", "key": "new", "arm": "a0", "value": 0.3})  # what it knew before
+    await decide(api, 1, first=40, key="new")  # what it knew before
+    await next_millisecond()
     before = await shares(api, key="new")
     choice = await decide(api, 1, key="new")
     assert choice["prior_version"] > 0

@@ -391,13 +391,21 @@ async def test_a_long_log_is_read_in_pieces_and_remembers_what_it_has_read(
 async def test_learners_that_knew_more_than_the_log_says(
     shared: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    """A bandit that was warm-started: the service knows, and a file of its learners tells the command."""
+    """A bandit that was warm-started: a file of its learners before the log, or of now, tells the command."""
     name, settings = "warm", {"policy": "softmax", "temperature": 0.5}
     await shared.ok("PUT", f"/v1/catalogues/{name}", {"dim": 4}, 201)
     await shared.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": LINES})
     await shared.bandit(name, name, log={}, ridge=1.0, **settings)
     taught = [{"id": f"o{n}", "arm": f"a{n}", "value": float(n % 3)} for n in range(20)]
     await shared.observe(name, *taught)
+
+    async def exported() -> list[Json]:
+        listed: list[Json] = (await shared.ok("GET", f"/v1/bandits/{name}/learners?include=state"))["items"]
+        return listed
+
+    before, now = tmp_path / "before.ndjson", tmp_path / "now.ndjson"
+    (learner,) = await exported()
+    before.write_text(json.dumps(learner))
     for number in range(30):
         answer = await shared.choose(name)
         arm = answer["arms"][0]["id"]
@@ -409,26 +417,34 @@ async def test_learners_that_knew_more_than_the_log_says(
         return len(rows) == 30 and all(row.rewards for row in rows)
 
     await wait_until(written, what="all rows are in the log")
+    now.write_text(json.dumps((await exported())[0]))
     log, arms, out = write_log(rows, tmp_path / "log.ndjson"), write_arms(tmp_path), tmp_path / "out.json"
-    states = tmp_path / "learners.ndjson"
-    listed = (await shared.ok("GET", f"/v1/bandits/{name}/learners?include=state"))["items"]
-    states.write_text("".join(json.dumps(each) + "\n" for each in listed))
-    policy = {**settings, "temperature": 0.2, "ridge": 1.0}
-    given = ("--learners-from", str(states))
-    for when in ("before", "now"):
-        chosen = ("--json", str(out), "--learners", when)
-        assert await asyncio.to_thread(run, log, arms, policy, *chosen) == 0
-        assert "a learner knew 20 rewards before its first decision" in capsys.readouterr().out
-        alone = json.loads(out.read_text())
-        assert await asyncio.to_thread(run, log, arms, policy, *chosen, *given) == 0
-        assert "a learner knew" not in capsys.readouterr().out
-        body = {"policy": {"temperature": 0.2}, "learners": when}
-        theirs = await shared.ok("POST", f"/v1/bandits/{name}/evaluations", body)
-        assert_close(json.loads(out.read_text()), theirs)
-        assert alone["estimates"] != theirs["estimates"]
-    states.write_text(json.dumps({**listed[0], "state": "AAAA"}))
-    assert await asyncio.to_thread(run, log, arms, policy, *given) == 2
-    assert "learners.ndjson: row 1: state" in line_of(capsys)
+
+    async def evaluated(temperature: float, *more: str) -> Json:
+        policy = {**settings, "temperature": temperature, "ridge": 1.0, "intercept": False}
+        assert await asyncio.to_thread(run, log, arms, policy, "--json", str(out), *more) == 0
+        found: Json = json.loads(out.read_text())
+        return found
+
+    alone = await evaluated(0.5)
+    told = capsys.readouterr().out
+    assert "learners were fitted to this log alone, and it lacks 19 rewards or more that they knew" in told
+    theirs = await shared.ok("POST", f"/v1/bandits/{name}/evaluations", {"policy": {}})
+    assert_close(alone, theirs)
+    assert alone["learners"]["begin"] == "log"
+    known = await evaluated(0.5, "--learners-from", str(before))
+    assert "learners were fitted" not in capsys.readouterr().out
+    assert known["learners"]["begin"] == "known"
+    assert known["support"]["largest_weight"] < alone["support"]["largest_weight"]
+    assert (await evaluated(0.5, "--learners-from", str(now)))["learners"]["begin"] == "log", (
+        "it knows the log"
+    )
+    of_now = await evaluated(0.2, "--learners-from", str(now), *NOW)
+    body = {"policy": {"temperature": 0.2}, "learners": "now"}
+    assert_close(of_now, await shared.ok("POST", f"/v1/bandits/{name}/evaluations", body))
+    before.write_text(json.dumps({**learner, "state": "AAAA"}))
+    assert await asyncio.to_thread(run, log, arms, settings, "--learners-from", str(before)) == 2
+    assert "before.ndjson: row 1: state" in line_of(capsys)
 
 
 async def test_it_is_told_early_that_most_rows_have_no_propensities(

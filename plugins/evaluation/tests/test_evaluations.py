@@ -21,7 +21,7 @@ from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, ConstraintRow, View
 from logged_rows import MemoryLog, row_of
-from shortlist_evaluation import evaluations, past_learners
+from shortlist_evaluation import answers, past_learners
 from shortlist_evaluation.evaluator import EvaluatorLimits
 from waiting import wait_until
 
@@ -685,39 +685,47 @@ async def learned(api: Api, name: str, count: int, changed: dict[str, list[float
 async def test_decisions_are_weighed_with_what_was_known_before_them(shared: Api):
     """Against the learner as it was before each of the twenty blocks, with an arm that changed meanwhile."""
     await create_softmax_bandit(shared, "before")
-    await taught(shared, "before")
     changed = {arm: [0.1 * number, 0.2, -0.3] for number, arm in enumerate(list(ARMS)[:15])}
     log, thetas_before = await learned(shared, "before", 40, changed)
     features = np.array([changed.get(arm, row) for arm, row in ARMS.items()])
-    w, doubly, rewards = [], [], []
-    seen = [each.value for row in log.rows for each in row.rewards]
-    for number, row in enumerate(log.rows):
-        scores = features @ thetas_before[number // 2 * 2]
-        policy = np.exp((scores - scores.max()) / 0.8)
-        policy /= policy.sum()
-        place = list(ARMS).index(row.arms[0].id)
-        rewards.append(row.rewards[0].value)
-        w.append(policy[place] / row.arms[0].propensity)
-        predicted = scores.clip(min(seen), max(seen))  # the bandit has no bounds
-        doubly.append(policy @ predicted + w[-1] * (rewards[-1] - predicted[place]))
-    answer = await evaluate(shared, "before", {"temperature": 0.8}, learners="before")
-    assert answer["learners"] == {"when": "before", "begin": "known", "blocks": 20}
-    values = [np.mean(np.multiply(w, rewards)), np.dot(w, rewards) / np.sum(w), np.mean(doubly)]
-    assert [each["value"] for each in answer["estimates"]] == pytest.approx(values, rel=1e-9)
-    later = await evaluate(
-        shared, "before", {"temperature": 0.8}, learners="before", **{"from": START_MS + 200}
-    )
-    assert later["learners"]["begin"] == "known"
-    assert later["logged"]["decisions"] == 20
-    sums = np.dot(w[20:], rewards[20:]) / np.sum(w[20:])
-    assert later["estimates"][1]["value"] != pytest.approx(sums)  # each decision is a block of its own now
-    body = {"policy": {"temperature": 0.8}}
-    assert await shared.ok("POST", "/v1/bandits/before/evaluations", body) == answer  # as if absent
-    await taught(shared, "before", 20)
+
+    def values(first: int, block: int) -> list[float]:
+        """By each estimator, of the decisions from ``first`` on, in blocks of that many."""
+        w, doubly, rewards = [], [], []
+        seen = [each.value for row in log.rows[start:] for each in row.rewards]
+        for number, row in enumerate(log.rows[first:], start=first):
+            scores = features @ thetas_before[number // block * block]
+            policy = np.exp((scores - scores.max()) / 0.8)
+            policy /= policy.sum()
+            place = list(ARMS).index(row.arms[0].id)
+            rewards.append(row.rewards[0].value)
+            w.append(policy[place] / row.arms[0].propensity)
+            predicted = scores.clip(min(seen), max(seen))  # the bandit has no bounds
+            doubly.append(policy @ predicted + w[-1] * (rewards[-1] - predicted[place]))
+        return [float(np.mean(np.multiply(w, rewards))), np.dot(w, rewards) / np.sum(w), np.mean(doubly)]
+
+    start = 0
     answer = await evaluate(shared, "before", {"temperature": 0.8}, learners="before")
     assert answer["learners"] == {"when": "before", "begin": "log", "blocks": 20}
     assert (answer["logged"]["decisions"], answer["logged"]["left_out"]) == (38, 2)
-    assert any("fitted to this log alone" in text for text in answer["warnings"])
+    assert not [text for text in answer["warnings"] if "fitted to" in text], "nothing was known before"
+    assert [each["value"] for each in answer["estimates"]] == pytest.approx(values(2, 2), rel=1e-9)
+    start = 20
+    later = {"learners": "before", "from": START_MS + 200}
+    of_half = await evaluate(shared, "before", {"temperature": 0.8}, **later)
+    assert of_half["learners"] == {"when": "before", "begin": "known", "blocks": 20}
+    assert of_half["logged"]["decisions"] == 20
+    assert [each["value"] for each in of_half["estimates"]] == pytest.approx(values(20, 1), rel=1e-9)
+    body = {"policy": {"temperature": 0.8}}
+    assert await shared.ok("POST", "/v1/bandits/before/evaluations", body) == answer  # as if absent
+    await taught(shared, "before", 20)
+    again = await evaluate(shared, "before", {"temperature": 0.8}, learners="before")
+    assert again == answer, "what was learned since changes nothing"
+    del log.rows[3]
+    of_half = await evaluate(shared, "before", {"temperature": 0.8}, **later)
+    assert of_half["learners"] == {"when": "before", "begin": "log", "blocks": 20}
+    assert (of_half["logged"]["decisions"], of_half["logged"]["left_out"]) == (19, 1)
+    assert any("fitted to this log alone" in text for text in of_half["warnings"])
     answer = await evaluate(shared, "before", {"temperature": 0.8})
     assert answer["learners"] == {"when": "now", "begin": None, "blocks": 0}
     assert any("values may be too high" in text for text in answer["warnings"])
@@ -905,7 +913,7 @@ async def test_what_is_made_of_many_weights_is_made_in_threads(shared: Api, monk
         return noted
 
     # private: in which thread it is called
-    monkeypatch.setattr(evaluations, "_estimated", noting(evaluations._estimated))
+    monkeypatch.setattr(answers, "_estimated", noting(answers._estimated))
     monkeypatch.setattr("shortlist_evaluation.calls.encoded", noting(encoded))
     weights = [{"s0": 1.0}, {"s1": 1.0}]
     answer = await evaluate(shared, "threads", {"weights": weights})

@@ -301,7 +301,7 @@ async def test_the_service_finds_the_same():
             yield rows[start : start + 11]
 
     past = PastLearners(bandit, source)
-    await past.survey(pages(), from_ms=None, to_ms=None)
+    await past.survey(pages())
     evaluator = Evaluator(bandit, source, past, ESTIMATOR_NAMES)
     async for page in pages():
         await evaluator.add(page)

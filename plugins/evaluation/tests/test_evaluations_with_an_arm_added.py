@@ -28,8 +28,8 @@ from app.records.records import CatalogueRecord
 from logged_rows import reward_of, row
 from shortlist.evaluation import off_policy, ranges
 from shortlist.linear import ridge, ridge_sums
+from shortlist_evaluation.answers import Evaluation, evaluations_of
 from shortlist_evaluation.evaluated import ESTIMATOR_NAMES
-from shortlist_evaluation.evaluations import Evaluation, evaluations_of
 from shortlist_evaluation.evaluator import Evaluator
 from shortlist_evaluation.logged_lists import UnshownArms
 from shortlist_evaluation.sources import HeldSource

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from operator import itemgetter
 from typing import Any
 
@@ -24,7 +24,7 @@ from app.platform.errors import TooLarge
 from app.policies.registry import POLICIES
 from app.records.encoding import ContextRule
 from app.records.log_entries import DecodedEntry, RewardEntry
-from app.records.records import CatalogueRecord, LearnerState, vector_to_bytes
+from app.records.records import CatalogueRecord, vector_to_bytes
 from app.storage.types import LearnerId
 from log_entries import entry_of
 from logged_rows import reward_of, row
@@ -141,16 +141,8 @@ async def pages(rows: Sequence[Row], size: int = 7) -> AsyncIterator[Sequence[Ro
         yield rows[start : start + size]
 
 
-@dataclass
-class FixedStates:
-    states: States
-
-    async def __call__(self, learner: LearnerId) -> LearnerState | None:
-        return self.states.get(learner)
-
-
-async def check(log: LogWithEntries, past: PastLearners, before: LogWithEntries | None = None) -> None:
-    """Every posterior of every block. ``before``: what came before the log."""
+async def check(log: LogWithEntries, past: PastLearners) -> None:
+    """Every posterior of every block."""
     keys = sorted({each.key for each in log.rows}, key=str)
     first = [*past.blocks.first.tolist(), len(log.rows)]
     for block, border in enumerate(past.blocks.times.tolist()):
@@ -169,14 +161,14 @@ async def check(log: LogWithEntries, past: PastLearners, before: LogWithEntries 
 async def test_from_nothing_learners_know_what_had_come_before_each_block(case: str, count: int):
     log = simulate(case, count, seed=count)
     past = PastLearners(log.bandit, HeldSource())
-    await past.survey(pages(log.rows), from_ms=None, to_ms=None)
-    assert (past.beginning, past.why, len(past.blocks)) == ("log", None, min(count, blocks.BLOCKS))
+    await past.survey(pages(log.rows))
+    assert (past.beginning, len(past.blocks)) == ("log", min(count, blocks.BLOCKS))
     assert not past.weighs(0)
     assert past.weighs(1)
     await check(log, past)
 
 
-KNOWING = [case for case in CASES if case != "fading"]
+FROM_MS = 1_300  # the thirtieth decision, whose learners have many rewards still to come
 
 
 def teach_before(log: LogWithEntries, count: int = 5, at: int = 500) -> None:
@@ -188,128 +180,136 @@ def teach_before(log: LogWithEntries, count: int = 5, at: int = 500) -> None:
             log.append(key, context, number, float(rng.normal()), at, first=True)
 
 
-def note_versions(log: LogWithEntries) -> None:
-    """Each row says how many entries its learner had when it was decided."""
+def note_versions(log: LogWithEntries, delay_ms: int = 0) -> None:
+    """Each row says how many entries its learner had when it was decided, or some time before."""
     for place, each in enumerate(log.rows):
-        state = log.states_at(each.time).get(log.learner(each.key))
+        state = log.states_at(each.time - delay_ms).get(log.learner(each.key))
         version = 0 if state is None else state.version
         log.rows[place] = msgspec.structs.replace(each, learner_version=version)
 
 
-@pytest.mark.parametrize("case", KNOWING)
-async def test_what_was_known_is_what_is_known_less_what_came(case: str):
+def held(states: States) -> HeldSource:
+    return HeldSource(learners={learner.name: state for learner, state in states.items() if state})
+
+
+async def surveyed(
+    log: LogWithEntries, source: HeldSource | None = None, *, to_ms: int = 10_000, **options: Any
+) -> PastLearners:
+    """Of the decisions from ``FROM_MS`` on. Those before are in the log."""
+    past = PastLearners(log.bandit, source or HeldSource(), **options)
+    earlier = [each for each in log.rows if each.time < FROM_MS]
+    asked = [each for each in log.rows if FROM_MS <= each.time < to_ms]
+    await past.survey(pages(asked), pages(earlier))
+    return past
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_what_earlier_rows_say_was_known(case: str):
+    """Also what came of earlier decisions only after the first that is asked for, and what fades."""
+    log = simulate(case, 90, seed=4)
+    note_versions(log)
+    for to_ms in (10_000, 1_600):
+        past = await surveyed(log, to_ms=to_ms)
+        assert (past.beginning, past.unknown) == ("known", set())
+        assert past.weighs(0)
+        asked = [each for each in log.rows if FROM_MS <= each.time < to_ms]
+        await check(LogWithEntries(log.bandit, asked, log.entries), past)
+        assert past.lacking() == 0
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("case", CASES)
+async def test_what_the_source_says_was_known_before_the_log(case: str):
     log = simulate(case, 60, seed=9)
     teach_before(log)
     note_versions(log)
-    past = PastLearners(log.bandit, HeldSource(), FixedStates(log.states_at(np.inf)))
-    await past.survey(pages(log.rows), from_ms=None, to_ms=None)
-    assert (past.beginning, past.why) == ("known", None)
-    assert past.weighs(0)
-    await check(log, past)
-
-
-@pytest.mark.parametrize(("from_ms", "beginning"), [(None, "known"), (1_300, "log")])
-async def test_revised_rewards_are_taken_back_where_their_decisions_are_asked_for(
-    from_ms: int | None, beginning: str
-):
-    """Its learner counted each value. Of earlier decisions it is unknown when which value came."""
-    log = simulate("plain", 60, seed=9)
-    teach_before(log)
-    note_versions(log)
-    late = [
-        place for place, each in enumerate(log.rows[:30]) if each.rewards and each.rewards[-1].time > 1_300
-    ]
-    today = log.states_at(np.inf)
-    for place in late:
-        *earlier, last = log.rows[place].rewards
-        rewards = [*earlier, msgspec.structs.replace(last, revised=1)]
-        log.rows[place] = msgspec.structs.replace(log.rows[place], rewards=rewards)
-        today = {name: replace(state, version=state.version + 1) for name, state in today.items() if state}
-    past = PastLearners(log.bandit, HeldSource(), FixedStates(today))
-    await past.survey(pages(log.rows), from_ms=from_ms, to_ms=None)
-    assert len(late) > 3
-    assert past.beginning == beginning
-
-
-@pytest.mark.rest
-async def test_rewards_of_decisions_after_the_time_are_taken_back_too():
-    log = simulate("keys", 60, seed=9)
-    teach_before(log)
-    note_versions(log)
-    past = PastLearners(log.bandit, HeldSource(), FixedStates(log.states_at(np.inf)))
-    await past.survey(pages(log.rows), from_ms=None, to_ms=1_300)
+    source = held(log.states_at(log.rows[0].time))
+    past = PastLearners(log.bandit, source)
+    await past.survey(pages(log.rows))
     assert past.beginning == "known"
-    assert past.blocks.first[-1] < 30
-    log.rows = log.rows[:30]
     await check(log, past)
+    past = await surveyed(log, source)
+    assert past.beginning == "known"
+    await check(LogWithEntries(log.bandit, log.rows[30:], log.entries), past)
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("case", KNOWING)
-async def test_late_rewards_of_earlier_decisions_are_known_when_they_came(case: str):
-    """The time asked for begins at the thirtieth decision, whose learners had many rewards still to come."""
-    log = simulate(case, 90, seed=4)
-    teach_before(log)
-    note_versions(log)
-    today = FixedStates(log.states_at(np.inf))
-    for start, from_ms in ((0, 1_300), (5, 1_300)):  # with all rows before, and without some
-        past = PastLearners(log.bandit, HeldSource(), today)
-        await past.survey(pages(log.rows[start * 5 :]), from_ms=from_ms, to_ms=None)
-        assert past.beginning == ("known" if not start else "log")
-        if not start:
-            later = LogWithEntries(log.bandit, log.rows[30:], log.entries)
-            await check(later, past)
-    assert past.why is not None
-
-
-@pytest.mark.rest
-async def test_rewards_that_had_just_come_need_not_have_been_known():
-    """Every decision was log with what was known 40 ms before."""
-    log = simulate("plain", 90, seed=4)
-    teach_before(log)
-    for place, each in enumerate(log.rows):
-        version = log.states_at(each.time - 40)[log.learner(None)].version
-        log.rows[place] = msgspec.structs.replace(each, learner_version=version)
-    today = FixedStates(log.states_at(np.inf))
-    for under_way_ms, begin in ((50, "known"), (0, "log")):
-        past = PastLearners(log.bandit, HeldSource(), today, under_way_ms=under_way_ms)
-        await past.survey(pages(log.rows), from_ms=1_300, to_ms=None)
-        assert past.beginning == begin
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("case", ["fading", "given", "lost", "forgotten", "unlike", "tiny"])
-async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str):
-    """Observations or a state since, rows that are gone, a learner that began again, nothing but rounding."""
-    more = {"ridge": 1e-13} if case == "tiny" else {}
-    log = simulate(case if case in CASES else "keys", 60, seed=9, **more)
-    teach_before(log)
-    note_versions(log)
-    rows, today = log.rows, dict(log.states_at(np.inf))
+@pytest.mark.parametrize("case", ["given", "lost", "forgotten", "unlike", "too new"])
+async def test_where_rows_do_not_say_all_learners_begin_with_nothing(case: str):
+    """Observations, rows that are gone, a learner that began again, a state that knows the log already."""
+    log = simulate("keys", 90, seed=4)
     if case == "given":
-        later = LogWithEntries(log.bandit, log.rows, list(log.entries))
-        teach_before(later, count=11, at=1_500)
-        today = dict(later.states_at(np.inf))
-    elif case == "lost":
-        rows = rows[:10] + rows[40:]
+        teach_before(log)
+    note_versions(log)
+    source = held(log.states_at(np.inf)) if case == "too new" else HeldSource()
+    rows = log.rows
+    if case == "lost":
+        log.rows = rows[:10] + rows[20:]
     elif case == "forgotten":
-        today[log.learner("k0")] = None
+        less = [max(each.learner_version - 3, 0) for each in rows]
+        log.rows = [
+            msgspec.structs.replace(each, learner_version=version)
+            for each, version in zip(rows, less, strict=True)
+        ]
     elif case == "unlike":
-        rows = [msgspec.structs.replace(each, learner_version=each.learner_version + 1) for each in rows]
-    past = PastLearners(log.bandit, HeldSource(), FixedStates(today))
-    await past.survey(pages(rows), from_ms=None, to_ms=None)
+        log.rows = [msgspec.structs.replace(each, learner_version=each.learner_version + 1) for each in rows]
+    past = await surveyed(log, source, under_way_ms=0)
     assert past.beginning == "log"
-    assert past.why is not None
-    log.rows, log.entries = rows, [each for each in log.entries if each[0] != 500]
-    if case not in {"lost", "tiny"}:
-        await check(log, past)
+    alone = PastLearners(log.bandit, HeldSource())
+    asked = [each for each in log.rows if each.time >= FROM_MS]
+    firsts = {each.key: each.learner_version for each in reversed(asked)}
+    assert past.unknown == {log.learner(key) for key, version in firsts.items() if version}
+    await alone.survey(pages(asked))
+    for block in range(len(past.blocks)):
+        await past.begin(block)
+        await alone.begin(block)
+        for key in ("k0", "k1", "k2"):
+            ours, theirs = await past.posterior(key), await alone.posterior(key)
+            np.testing.assert_array_equal(ours.theta, theirs.theta)
+        first, *following = [*past.blocks.first.tolist()[block:], len(asked)]
+        for each in (past, alone):
+            await each.learn(asked[first : following[0]])
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(("when_ms", "beginning"), [(-1, "known"), (1, "log")])
+async def test_revised_rewards_count_each_time_if_all_came_before(when_ms: int, beginning: str):
+    """Its learner counted each value. Of one that came later it is unknown what it was before."""
+    log = simulate("plain", 90, seed=4)
+    note_versions(log)
+    place = next(place for place, each in enumerate(log.rows) if each.rewards and place > 3)
+    *earlier, last = log.rows[place].rewards
+    revised = msgspec.structs.replace(last, revised=2, time=FROM_MS + when_ms)
+    now_known = (last.time < FROM_MS) - (when_ms > 0)
+    log.rows[place] = msgspec.structs.replace(log.rows[place], rewards=[*earlier, revised])
+    for number, each in enumerate(log.rows):
+        version = each.learner_version + 2 + now_known - 1 if each.time >= FROM_MS else each.learner_version
+        log.rows[number] = msgspec.structs.replace(each, learner_version=version)
+    assert (await surveyed(log)).beginning == beginning
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("is_ahead", [False, True])
+async def test_rewards_that_had_just_come_need_not_have_been_known(is_ahead: bool):
+    """Decisions were made with what was known 100 ms before, or by a clock that is 100 ms late."""
+    log = simulate("plain", 90, seed=4)
+    note_versions(log, 0 if is_ahead else 100)
+    if is_ahead:
+        times = [reward.time for each in log.rows if each.time < FROM_MS for reward in each.rewards]
+        ahead = sum(FROM_MS < time <= FROM_MS + 100 for time in times)
+        log.rows = [
+            msgspec.structs.replace(each, learner_version=each.learner_version + ahead) for each in log.rows
+        ]
+    for under_way_ms, begin in ((110, "known"), (0, "log")):
+        past = await surveyed(log, under_way_ms=under_way_ms)
+        assert past.beginning == begin, under_way_ms
 
 
 @pytest.mark.rest
 async def test_learners_that_would_take_too_much_memory_are_refused():
     log = simulate("keys", 60, seed=9)
     past = PastLearners(log.bandit, HeldSource(), most_bytes=300)
-    await past.survey(pages(log.rows), from_ms=None, to_ms=None)
+    await past.survey(pages(log.rows))
     with pytest.raises(TooLarge, match="less time"):
         await check(log, past)
 
