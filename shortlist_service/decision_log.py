@@ -5,11 +5,12 @@
             value, was_sent = value_of(row, terms[row.bandit_version])
 
 ``RouteDependencies.decision_log`` reads it. ``asked_in`` is what a request asked for, ``revisions_in`` which
-features its arms had. ``knowing_policies`` know propensities; of ``drawn_policy`` draws tell them.
+features its arms had, ``carried_in`` what it said of them. ``knowing_policies`` know propensities; of
+``drawn_policy`` draws tell them.
 """
 
 from app.decision_log.reading import LATEST_MS, DecisionLog, row_of
-from app.decision_log.row_tokens import asked_in, revisions_in
+from app.decision_log.row_tokens import asked_in, carried_in, revisions_in
 from app.decision_log.rows import (
     NO_LOG,
     NOTHING_BARRED,
@@ -62,6 +63,7 @@ __all__ = [
     "bounds_of",
     "bounds_of_rule",
     "can_be_drawn",
+    "carried_in",
     "counted_of",
     "counted_rewards",
     "drawn_policy",

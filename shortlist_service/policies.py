@@ -23,7 +23,7 @@ what it remembers of the learner. The methods of ``Exploring``, which each polic
 from app.bandits.bandit import Bandit
 from app.bandits.completion import PolicyNeeds
 from app.bandits.settings import BanditRecord, SignalRef
-from app.catalogues.learner_snapshot import LearnerSnapshot, with_constant
+from app.catalogues.learner_snapshot import LearnerSnapshot, beside_features
 from app.platform.documents import Document
 from app.policies.arm_effects import ArmEffects, Directions
 from app.policies.base import Exploring, Policy, PolicyDependencies
@@ -64,5 +64,5 @@ __all__ = [
     "ThompsonTarget",
     "TopK",
     "Weighed",
-    "with_constant",
+    "beside_features",
 ]

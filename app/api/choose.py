@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, TypeGuard, TypeVar
 
 from fastapi import Request, Response
@@ -40,13 +40,15 @@ IncludeName = Annotated[str, AfterValidator(include_name)]
 
 class CandidateBody(StrictModel):
     """With ``features`` or ``metadata`` an arm of this request alone, written as an arm of the catalogue is;
-    else the arm of the catalogue with this ``id``.
+    else the arm of the catalogue with this ``id``. ``match``: what this request says of the arm, by the
+    fields of the bandit's ``match``.
     """
 
     id: Identifier
     features: Annotated[list[Feature], FailFast()] = Field(default_factory=absent)
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] = Field(default_factory=dict)
     tags: Tags = Field(default_factory=list, max_length=limits.MAX_TAGS, fail_fast=True)
+    match: dict[str, Any] | None = None
 
     @property
     def is_own(self) -> bool:
@@ -55,6 +57,7 @@ class CandidateBody(StrictModel):
 
 
 OF_OWN_ARMS = ("features", "metadata")
+BESIDE_IDS = (*OF_OWN_ARMS, "tags", "match")
 Candidate = Annotated[Identifier | CandidateBody, IN_TURN]
 
 
@@ -328,17 +331,21 @@ def _candidates(
 ) -> CandidateList:
     """The candidates of a request. Raises Invalid, Forbidden."""
     ids_alone = caller is not None and caller.visitor is not None and not caller.full_candidates
-    if are_ids(given):
+    match = bandit.match
+    if match is None and are_ids(given):
         return CandidateList(_each_once(given), {})
     arms: list[str | Arm] = []
+    said = dict[int, Mapping[str, object]]()
     for position, candidate in enumerate(given):
         if isinstance(candidate, str):
             arms.append(candidate)
             continue
         if ids_alone and len(candidate.model_fields_set) > 1:
-            name = next(name for name in (*OF_OWN_ARMS, "tags") if name in candidate.model_fields_set)
+            name = next(name for name in BESIDE_IDS if name in candidate.model_fields_set)
             reason = "a pass may send ids alone, unless the entry of its API key says candidates=full"
             raise Forbidden(reason, path=(WHERE, position, name))
+        if candidate.match is not None:
+            said[position] = candidate.match
         if candidate.is_own:
             arms.append(Arm(candidate.id, candidate.features, candidate.tags, candidate.metadata))
         elif candidate.tags:
@@ -347,7 +354,7 @@ def _candidates(
         else:
             arms.append(candidate.id)
     _each_once([arm if isinstance(arm, str) else arm.id for arm in arms])
-    return candidate_list(bandit.catalogue.encoding, arms, k)
+    return candidate_list(bandit.catalogue.encoding, arms, k, said, match)
 
 
 def _each_once(ids: Sequence[Any]) -> Sequence[Any]:

@@ -70,6 +70,7 @@ class LearningTermsView(Answer, frozen=True):
     one first; ``next``: null when there is no more.
 
     ``directions``: those that interact with the context, row by row; null: all coordinates do.
+    ``match``: how many numbers stand before the constant, 0 where a reward does not bring its ``features``.
     """
 
     id: str
@@ -79,6 +80,7 @@ class LearningTermsView(Answer, frozen=True):
     directions: list[list[float]] | None
     half_life_s: float | None
     constant: float | None
+    match: int
     space: int = 0
     moves: list[LearnedMoveView] = msgspec.field(default_factory=list)
     next: str | None = None
@@ -184,6 +186,7 @@ async def terms(
         "half_life_s": record.key_half_life_s,
         "arm_half_life_s": record.arm_half_life_s,
         "constant": record.constant,
+        "match": owner.match_dim,
         "space": record.space,
         "moves": [
             {

@@ -69,7 +69,8 @@ class LearnerView(BaseModel):
 
     ``prior_version``: of the learned prior that is in it; absent of a bandit with another prior.
 
-    ``columns``: what each number of theta is of, where the catalogue has ``features``.
+    ``columns``: what each number of theta is of, where the catalogue has ``features``, or the bandit
+    ``match``, whose numbers come last.
     """
 
     key: str
@@ -299,7 +300,7 @@ async def _whole(key: str, state: LearnerState) -> dict[str, object]:
 def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
     """What predicts rewards as users give them."""
     shown = _of_signal(bandit, report.theta)
-    if (columns := bandit.catalogue.encoding.columns) is not None:
+    if (columns := bandit.columns) is not None:
         shown["columns"] = columns
     if bandit.context is not None:
         encoding, fields = bandit.context.encoding, {}
@@ -317,5 +318,5 @@ def _of_signal(bandit: Bandit, theta: NDArray[np.float64]) -> dict[str, object]:
         theta, weights = bandit.context.weights(theta)
         shown["weights"] = weights.tolist()
     if bandit.constant is not None:
-        theta, shown["offset"] = bandit.theta_and_offset(theta)
+        theta, shown["offset"] = bandit.numbers_and_offset(theta)
     return {"theta": theta.tolist(), **shown}

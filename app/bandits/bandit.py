@@ -11,7 +11,7 @@ import numpy as np
 
 from app.bandits import signals
 from app.bandits.completion import PolicyTerms, constant_of
-from app.bandits.context import Context
+from app.bandits.context import Context, numbers_beside
 from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion
 from app.bandits.settings import AUTO, BY_ARM, BanditRecord, ServedArms
@@ -22,7 +22,7 @@ from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot
 from app.platform.documents import Answer
 from app.platform.errors import Invalid, NotFound
-from app.records.encoding import Numbers32
+from app.records.encoding import MatchEncoding, Numbers32
 from app.records.history_prior import HistoryPriorRecord
 from app.storage.types import LearnerId
 from shortlist.linear import history_prior, learned_prior, scales
@@ -66,6 +66,7 @@ class Bandit(msgspec.Struct, frozen=True):
     made yet. ``exploration``: as ``exploration_of``, or the least of it. ``exploration_alone``: what that is
     without the learned prior; None: the same.
     ``effects``: the version of its arm effects that it is served with; None: it has none, or no prior yet.
+    ``match``: what a request may say of an arm; None: nothing.
     ``former``: of a version from before a move, what it had then: ``catalogue`` is that one, or else, where
     it is gone, the bandit's of now.
     """
@@ -89,6 +90,7 @@ class Bandit(msgspec.Struct, frozen=True):
     exploration_alone: float | None = None
     former: FormerCatalogue | None = None
     effects: EffectVersion | None = None
+    match: MatchEncoding | None = None
 
     @property
     def catalogue_uid(self) -> str:
@@ -214,10 +216,29 @@ class Bandit(msgspec.Struct, frozen=True):
         return learned
 
     @property
+    def arm_dim(self) -> int:
+        """d, how many numbers the catalogue has of an arm."""
+        return self.catalogue.dim if self.former is None else self.former.dim
+
+    @property
+    def match_dim(self) -> int:
+        """m, how many numbers a request may say of an arm."""
+        return 0 if self.match is None else self.match.dim
+
+    @property
+    def columns(self) -> Sequence[str] | None:
+        """What each number of an arm means, those of ``match`` last; None: nobody says."""
+        columns = self.catalogue.encoding.columns
+        if self.match is None:
+            return columns
+        if columns is None:
+            columns = [f"features.{number}" for number in range(self.catalogue.dim)]
+        return [*columns, *self.match.columns]
+
+    @property
     def learner_dim(self) -> int:
         """Dimension of what learners learn."""
-        dim = self.catalogue.dim if self.former is None else self.former.dim
-        return learner_dim(self.record, dim, self.context)
+        return learner_dim(self.record, self.arm_dim, self.context)
 
     @property
     def state_bytes(self) -> int:
@@ -295,8 +316,14 @@ class Bandit(msgspec.Struct, frozen=True):
         return self.seen(self.catalogue.index.snapshot())
 
     def seen(self, snapshot: Snapshot) -> LearnerSnapshot:
-        """A snapshot of the catalogue, as the learners see its arms."""
-        return snapshot if self.constant is None else ConstantSnapshot(snapshot, self.constant)
+        """A snapshot of the catalogue, or of candidates, as the learners see its arms.
+
+        Only candidates have numbers of ``match``, in their own table: of all other arms these are 0.
+        """
+        absent = 0 if self.match is None else self.arm_dim + self.match.dim - snapshot.table.dim
+        if self.constant is None and not absent:
+            return snapshot
+        return ConstantSnapshot(snapshot, self.constant, absent)
 
     def encoded(self, context: object) -> Numbers32 | None:
         """The numbers of a context as it was sent; None of a bandit without. Raises Invalid.
@@ -325,7 +352,14 @@ class Bandit(msgspec.Struct, frozen=True):
         return np.array([self.context.queries(theta, encoded)[0] for theta in thetas])
 
     def theta_and_offset(self, theta: Vector) -> tuple[Vector, float]:
-        """The theta of arms and the offset, such that x.theta + offset predicts the reward of an arm x."""
+        """The theta of arms and the offset, such that x.theta + offset predicts the reward of an arm x, of
+        which no request says anything. Shapes: (d',) -> (d,).
+        """
+        numbers, offset = self.numbers_and_offset(theta)
+        return (numbers if self.match is None else numbers[: -self.match.dim]), offset
+
+    def numbers_and_offset(self, theta: Vector) -> tuple[Vector, float]:
+        """As ``theta_and_offset``, with those of ``match``. Shapes: (d',) -> (d + m,)."""
         return (theta, 0.0) if self.constant is None else (theta[:-1], self.constant * float(theta[-1]))
 
     def joint_features(
@@ -334,21 +368,31 @@ class Bandit(msgspec.Struct, frozen=True):
         """The features that a learner learns from, of an arm in a context; none: one of zeros.
 
         ``constant``: in place of that of the intercept, where ``features`` are a mix of those of arms.
-        Shapes: (d,) -> (D,).
+        Shapes: (d,), or (d + m,) with what the request said of the arm -> (D,).
         """
-        joint = features if self.context is None else self.context.joint_features(features, context)
-        if self.constant is None:
+        own = features if self.match is None else features[: self.arm_dim]
+        joint = own if self.context is None else self.context.joint_features(own, context)
+        if self.constant is None and self.match is None:
             return joint
-        seen = np.empty(len(joint) + 1)
-        seen[:-1], seen[-1] = joint, self.constant if constant is None else constant
+        seen = np.zeros(self.learner_dim)
+        seen[: len(joint)] = joint
+        if len(features) > len(own):
+            seen[len(joint) : len(joint) + self.match_dim] = features[len(own) :]
+        if self.constant is not None:
+            seen[-1] = self.constant if constant is None else constant
         return seen
+
+    def says_match(self, joint: Vector) -> bool:
+        """Whether a request said something of the arm whose ``joint_features`` these are. Shape: (D,)."""
+        end = len(joint) - self.record.intercept
+        return bool(joint[end - self.match_dim : end].any())
 
     def learned_features(self, features: Vector, context: Numbers32 | None, position: int) -> Vector:
         """What a reward of an arm is regressed on that stood at a place, from 0: p x, where it is looked at
         with probability p.
 
-        Shapes: (d,) -> (D,). Source: the position-based model; Lagree, Vernade and Cappe, "Multiple-Play
-        Bandits in the Position-Based Model" (2016), section 2: the mean reward is p x.theta.
+        Shapes: as of ``joint_features``. Source: the position-based model; Lagree, Vernade and Cappe,
+        "Multiple-Play Bandits in the Position-Based Model" (2016), section 2: the mean reward is p x.theta.
         """
         joint = self.joint_features(features, context)
         return joint if self.record.position is None else self.record.position.at(position) * joint
@@ -401,6 +445,7 @@ def bandit_of(
         constant=constant_of(record),
         is_settled=not record.intercept or record.constant is not None,
         former=former,
+        match=None if record.match is None else MatchEncoding(record.match),
     )
 
 
@@ -412,10 +457,10 @@ def decision_numbers(record: BanditRecord, dim: int, context: Context | None) ->
     if context is None or record.filled is None:
         return learner_dim(record, dim, context)
     interacting = record.filled if context.directions is None else len(context.directions)
-    return record.filled + interacting * context.encoding.dim + record.intercept
+    return record.filled + interacting * context.encoding.dim + numbers_beside(record)
 
 
 def learner_dim(record: BanditRecord, dim: int, context: Context | None) -> int:
-    """The catalogue's, and more with a context; one more with an intercept."""
+    """The catalogue's, and more with a context and ``match``; one more with an intercept."""
     more = 0 if context is None else context.more_numbers(dim)
-    return dim + more + record.intercept
+    return dim + more + numbers_beside(record)

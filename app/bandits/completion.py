@@ -23,6 +23,7 @@ from app.indexes.snapshot import Snapshot
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.records.arm_sums import ArmClock
+from app.records.encoding import completed_match
 from app.records.features import REDUCE_CURE
 from app.records.records import differing
 from shortlist.linear.scales import Scales
@@ -82,7 +83,8 @@ def completed(
     if isinstance(record.half_life_s, HalfLives) and record.half_life_s.arms and record.arm_effects == "off":
         raise Invalid("needs arm_effects: auto, else no arm learns anything", path=("half_life_s", "arms"))
     signals.check(record, most=policies[record.policy].needs.max_signals)
-    return contexts.completed(policies[record.policy].completed(record, stored))
+    record = contexts.completed(policies[record.policy].completed(record, stored))
+    return record if record.match is None else replace(record, match=completed_match(record.match))
 
 
 def with_else(

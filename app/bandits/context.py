@@ -2,7 +2,8 @@
 
 Notation, as in ``shortlist.linear.bilinear``
     d, m, p         dimension of the arms, of the encoded context u, number of directions that interact
-    D               d + p m, how many numbers a learner has; one more with an intercept
+    D               d + p m, how many numbers a learner has; those of ``match`` come after them, and the one
+                    of an intercept is the last
 """
 
 from __future__ import annotations
@@ -31,10 +32,14 @@ BLOCK_NUMBERS = 1 << 18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Context:
-    """The context of a bandit. ``directions`` is P (p, d); None: all coordinates interact."""
+    """The context of a bandit. ``directions`` is P (p, d); None: all coordinates interact.
+
+    ``beside``: how many numbers of a learner come after the D, in which the context has no part.
+    """
 
     encoding: Encoding
     directions: Matrix | None
+    beside: int
 
     @classmethod
     def of(cls, record: BanditRecord, dim: int) -> Context | None:
@@ -44,7 +49,7 @@ class Context:
         directions = None
         if record.directions is not None:
             directions = bytes_to_vector(record.directions).reshape(-1, dim)
-        return cls(Encoding(record.context), directions)
+        return cls(Encoding(record.context), directions, numbers_beside(record))
 
     def more_numbers(self, dim: int) -> int:
         """How many numbers a learner has besides its theta: p m."""
@@ -59,15 +64,25 @@ class Context:
 
     def given(self, posterior: Posterior, context: Numbers32) -> Posterior:
         """The posterior of the query in this context."""
-        return bilinear.given(posterior, self.directions, context)
+        return bilinear.given(posterior, self.directions, context, self.beside)
 
     def queries(self, theta: Vector, contexts: NDArray[np.floating]) -> Matrix:
         """The estimates of ``given`` in many contexts. Shapes: (D,), (n, m) -> (n, d)."""
-        return bilinear.queries(theta, self.directions, contexts)
+        return bilinear.queries(theta, self.directions, contexts, self.beside)
 
     def weights(self, theta: Vector) -> tuple[Vector, Matrix]:
         """(theta, W) of all numbers of a learner. Shapes: (D,) -> (d,), (p, m)."""
-        return bilinear.weights(theta, self.directions, self.encoding.dim)
+        return bilinear.weights(theta, self.directions, self.encoding.dim, self.beside)
+
+
+def match_numbers(record: BanditRecord) -> int:
+    """How many numbers a request may say of an arm."""
+    return 0 if record.match is None else encoding.MatchEncoding(record.match).dim
+
+
+def numbers_beside(record: BanditRecord) -> int:
+    """How many numbers of a learner are of ``match`` and of the intercept."""
+    return match_numbers(record) + record.intercept
 
 
 def check_form(context: object) -> object:
@@ -95,15 +110,16 @@ def check_size(record: BanditRecord, dim: int) -> None:
     """
     if record.context is None:
         return
-    m = Encoding(record.context).dim
+    m, beside = Encoding(record.context).dim, match_numbers(record)
     most = MAX_CONTEXT_KEY_LEARNER if record.scope == "per_key" else MAX_CONTEXT_LEARNER
     directions = 0 if record.directions is None else len(bytes_to_vector(record.directions)) // dim
-    largest = min(max(dim, directions), (most - dim) // m)
+    largest = min(max(dim, directions), (most - dim - beside) // m)
+    of_match = f" + {beside}" if beside else ""
     p = directions or (dim if record.interactions == "all" else record.interactions)
     if largest < 1:
         raise Invalid(
-            f"a context of {m} numbers does not fit: with one interaction a learner would have {dim} + {m} "
-            f"numbers, {most:,} at most with scope {record.scope}",
+            f"a context of {m} numbers does not fit: with one interaction a learner would have {dim} + {m}"
+            f"{of_match} numbers, {most:,} at most with scope {record.scope}",
             path=("context",),
         )
     if not isinstance(p, int) or p <= largest:
@@ -111,7 +127,7 @@ def check_size(record: BanditRecord, dim: int) -> None:
     if p > max(dim, directions):
         reason = f"there are only {dim} directions in the catalogue"
     else:
-        numbers = f"{dim} + {p} x {m} = {dim + p * m:,} numbers"
+        numbers = f"{dim} + {p} x {m}{of_match} = {dim + p * m + beside:,} numbers"
         reason = f"a learner would have {numbers}, {most:,} at most with scope {record.scope}"
     raise Invalid(f"{reason}; the largest interactions that fits is {largest}", path=("interactions",))
 

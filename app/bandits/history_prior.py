@@ -1,8 +1,8 @@
 """What the history of a catalogue is for a bandit: the learned prior that it begins with.
 
-A bandit has it if its prior is learned and it has no context, which no history tells anything of. It is that
-of its catalogue; else, after a move from a catalogue that had one, what the map made of it
-(``MoveRecord.history``).
+A bandit has it if its prior is learned and it has neither a context nor ``match``, which no history tells
+anything of. It is that of its catalogue; else, after a move from a catalogue that had one, what the map made
+of it (``MoveRecord.history``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def first_prior(record: BanditRecord, history: HistoryPriorRecord | None) -> Lea
 
 
 def takes_history(record: BanditRecord) -> bool:
-    return record.prior == "learned" and record.context is None
+    return record.prior == "learned" and record.context is None and record.match is None
 
 
 def begins_with(

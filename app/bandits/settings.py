@@ -17,7 +17,7 @@ from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Document
 from app.platform.ids import Identifier
 from app.records.arm_sums import ArmClock, ArmTime
-from app.records.encoding import ContextRule
+from app.records.encoding import ContextRule, MatchRule
 from app.records.records import state_bytes
 from shortlist.checks import MIN_DELTA
 
@@ -279,6 +279,7 @@ class BanditSettings(Document, frozen=True):
                         ``prior: learned``, where a new bandit has it
     ``options``         of a policy that a plug-in adds; ``GET /v1/policies`` has their schema
     ``constraints``     of plug-ins that every choice keeps to, each with its options
+    ``match``           what a request may say of each of its candidates besides
     """
 
     catalogue: Annotated[Identifier, Fixed("learners learn from its arms: POST …/move moves the bandit")]
@@ -352,6 +353,9 @@ class BanditSettings(Document, frozen=True):
     ] = "off"
     options: Annotated[dict[str, Any] | None, OfPolicies()] = None
     constraints: dict[Identifier, dict[str, Any]] | None = None
+    match: Annotated[
+        MatchRule | None, Fixed("a learner has a parameter for each of its numbers"), OfPolicies()
+    ] = None
 
 
 class BanditRecord(BanditSettings, frozen=True):

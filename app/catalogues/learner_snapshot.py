@@ -2,7 +2,8 @@
 
 A learner without an intercept sees them as they are. One with an intercept sees one more coordinate, the same
 of all arms: x' = [x, c], c in the unit of the features. Then x'.q' = x.q'_1..d + c q'_(d+1), so the order of
-the arms is that of one search among the x, and no index of d + 1 dimensions is needed.
+the arms is that of one search among the x, and no index of d + 1 dimensions is needed. So it is with the m
+numbers of ``match`` where no request says them: x' = [x, 0, c].
 """
 
 from __future__ import annotations
@@ -28,21 +29,29 @@ expected_us     the measured typical time of a search, in microseconds
 """
 
 
-def with_constant(features: Matrix, constant: float) -> Matrix:
-    """What a learner with an intercept sees of arms. Shapes: (n, d) -> (n, d + 1)."""
-    seen = np.empty((len(features), features.shape[1] + 1))
-    seen[:, :-1], seen[:, -1] = features, constant
+def beside_features(features: Matrix, zeros: int, constant: float | None) -> Matrix:
+    """Features with so many zeros and the constant of an intercept after them; None: there is none.
+
+    Shapes: (n, d) -> (n, d').
+    """
+    count, dim = features.shape
+    seen = np.empty((count, dim + zeros + (constant is not None)))
+    seen[:, :dim], seen[:, dim : dim + zeros] = features, 0.0
+    if constant is not None:
+        seen[:, -1] = constant
     return seen
 
 
 class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
-    """A snapshot of d dimensions, whose features and queries have d + 1. One is made for every choice.
+    """A snapshot of d dimensions, whose features and queries have more. One is made for every choice.
 
-    ``constant``: the last coordinate of every arm; 0: it is not known yet.
+    ``constant``: the last coordinate of every arm, 0: it is not known yet; None: there is none.
+    ``zeros``: how many coordinates before it are 0 in every arm.
     """
 
     plain: Snapshot
-    constant: float
+    constant: float | None
+    zeros: int = 0
 
     @property
     def table(self) -> TableSnapshot:
@@ -62,26 +71,26 @@ class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def largest_norm(self) -> float:
-        return math.sqrt(self.plain.largest_norm**2 + self.constant**2)
+        return math.sqrt(self.plain.largest_norm**2 + (self.constant or 0.0) ** 2)
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        """Shapes: query (d + 1,). Otherwise as ``Snapshot.search``."""
-        return self._joint(self.plain.search(query[:-1], k, exclude), query)
+        """Shapes: query (d',). Otherwise as ``Snapshot.search``."""
+        return self._joint(self.plain.search(self.catalogue_query(query), k, exclude), query)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        return self._joint(self.plain.search_exact(query[:-1], k, exclude), query)
+        return self._joint(self.plain.search_exact(self.catalogue_query(query), k, exclude), query)
 
     def catalogue_query(self, query: Vector) -> Vector:
-        """The query among the features of the catalogue, or queries. Shapes: (d + 1, …) -> (d, …)."""
-        return query[:-1]
+        """The query among the features of ``plain``, or queries. Shapes: (d', …) -> (d, …)."""
+        return query[: len(query) - self.zeros - (self.constant is not None)]
 
     def constant_score(self, query: Vector) -> Any:
-        """What the query gives every arm alike, besides its features. Shapes: (d + 1, …) -> (…)."""
-        return query[-1] * self.constant
+        """What the query gives every arm alike, besides its features. Shapes: (d', …) -> (…)."""
+        return 0.0 if self.constant is None else query[-1] * self.constant
 
     def features_of(self, rows: Rows) -> Matrix:
-        """Shapes: rows (m,) -> (m, d + 1)."""
-        return with_constant(self.plain.features_of(rows), self.constant)
+        """Shapes: rows (n,) -> (n, d')."""
+        return beside_features(self.plain.features_of(rows), self.zeros, self.constant)
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
         return self.plain.rows_of(ids)
@@ -96,4 +105,4 @@ class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
         return self.plain.eligible(exclude)
 
     def _joint(self, result: TopK, query: Vector) -> TopK:
-        return TopK(result.rows, result.scores + query[-1] * self.constant, result.exact)
+        return TopK(result.rows, result.scores + self.constant_score(query), result.exact)

@@ -354,6 +354,9 @@ def _candidates(kept: LoggedCandidates | None) -> list[LoggedCandidate] | None:
     if kept.own:
         for place, numbers in zip(kept.own, kept.own_features.tolist(), strict=True):
             candidates[place] = LoggedCandidate(kept.ids[place], numbers)
+    if kept.said:
+        for place, said in zip(kept.said, kept.said_numbers.tolist(), strict=True):
+            candidates[place] = msgspec.structs.replace(candidates[place], match=said)
     return candidates
 
 

@@ -1,10 +1,12 @@
-"""What the token of a row's decision says beside the row: the request, and the revisions of its arms."""
+"""What the token of a row's decision says beside the row: the request, revisions and numbers of its arms."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from app.decision_log.rows import Row
 from app.learning.tokens import Decision, decision_of, raw_of
@@ -34,3 +36,12 @@ def revisions_in(row: Row) -> Mapping[str, int]:
     """Which features each arm had when it was shown, by the token of the decision, if it says so."""
     decision = decision_in(row)
     return {} if decision is None else dict(zip(decision.arms, decision.revisions, strict=False))
+
+
+def carried_in(row: Row) -> Mapping[str, NDArray[np.float64]]:
+    """The numbers that the token carries of arms, as ``Decision.carried`` has them."""
+    decision = decision_in(row)
+    if decision is None:
+        return {}
+    each = ((arm, decision.carried_at(position)) for position, arm in enumerate(decision.arms))
+    return {arm: numbers for arm, numbers in each if numbers is not None}

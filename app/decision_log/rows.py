@@ -57,10 +57,13 @@ class LoggedReward(Answer, frozen=True, omit_defaults=True, gc=False):
 
 
 class LoggedCandidate(Answer, frozen=True, omit_defaults=True, gc=False):
-    """``features``: of an arm of the request alone, as float32; absent of an arm of the catalogue."""
+    """``features``: of an arm of the request alone, as float32; absent of an arm of the catalogue. ``match``:
+    what the request said of it, as it was encoded; absent where that is 0.
+    """
 
     id: str
     features: list[float] | None = None
+    match: list[float] | None = None
 
 
 class Agreement(Answer, frozen=True, gc=False):

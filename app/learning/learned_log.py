@@ -48,8 +48,8 @@ class LearnedReward(Answer, frozen=True, gc=False):
     ``logged``     whether the decision is in the decision log
     ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
     ``features``   what is learned from, where ``kind`` is "other", the arm was of a request alone (its
-                   ``revision`` is 0), or the entry is from before a move: those of the catalogue that the
-                   bandit had then
+                   ``revision`` is 0) or the request said numbers of it (``match``), or the entry is from
+                   before a move: those of the catalogue that the bandit had then
     ``examined``   by what the features of the arm are multiplied; None: by nothing
     ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
                    of all together. ``had``: what they counted as before it, in their order: what had come,
@@ -206,9 +206,10 @@ def _rewarded(
     """How many numbers of features it brings, and the fields of ``LearnedReward`` for a reward."""
     features, dim = bytes_to_vector(reward.features), bandit.catalogue.dim
     is_of_now, is_named = reward.space == bandit.record.space, reward.kind != "other"
-    # There are no arms of earlier catalogues, nor of requests.
-    numbers, has_features = 0, not (is_named and is_of_now) or reward.revision == OF_REQUEST
-    if with_arms and not has_features and reward.revision not in page.arms:
+    in_catalogue = is_of_now and is_named and reward.revision != OF_REQUEST
+    # of earlier catalogues there are no arms
+    numbers, has_features = 0, not in_catalogue or bandit.says_match(features)
+    if with_arms and in_catalogue and reward.revision not in page.arms:
         arm_features = features[:dim] / (reward.examined or 1.0)
         page.arms[reward.revision] = ArmRevision(reward.arm, reward.revision, arm_features.tolist())
         numbers = dim

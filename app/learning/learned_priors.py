@@ -128,8 +128,9 @@ def _numbers(bandit: Bandit, theta: Vector, spread: Vector) -> dict[str, object]
     shown = dict[str, object]()
     if bandit.context is not None:
         theta, weights = bandit.context.weights(theta)
+        spread, _ = bandit.context.weights(spread)
         shown["weights"] = weights.tolist()
-    mean, offset = bandit.theta_and_offset(theta)
+    mean, offset = bandit.numbers_and_offset(theta)
     if len(mean) < len(theta):
         shown["offset"] = offset
     return {"mean": mean.tolist(), "sd": spread[: len(mean)].tolist(), **shown}

@@ -221,7 +221,8 @@ def _candidates(
     places = {arm: number for number, arm in enumerate(chosen, start=1)}
     order = np.argsort(-measures.estimates, kind="stable").tolist()
     ids = [arms.id_of(row) for row in rows.tolist()]
-    terms = _terms(request.bandit, snapshot.posterior.theta, arms.plain.features_of(rows))
+    theta = arms.catalogue_query(snapshot.posterior.theta)
+    terms = _terms(request.bandit.columns, theta, arms.plain.features_of(rows))
     because = dict[str, list[Reason]]()
     if rewards is not None:
         shown = arms.rows_of(chosen)
@@ -242,12 +243,10 @@ def _candidates(
     ]
 
 
-def _terms(bandit: Bandit, theta: Vector, features: Matrix) -> Sequence[list[Term] | None]:
-    """The largest terms of each arm. Shapes: theta of a query, features (n, d)."""
-    columns = bandit.catalogue.encoding.columns
+def _terms(columns: Sequence[str] | None, theta: Vector, features: Matrix) -> Sequence[list[Term] | None]:
+    """The largest terms of each arm. Shapes: theta (d,), features (n, d)."""
     if columns is None:
         return [None] * len(features)
-    theta, _ = bandit.theta_and_offset(theta)
     result = list[list[Term] | None]()
     for parts in features * theta:
         largest = np.argsort(-np.abs(parts), kind="stable")[:MOST_TERMS].tolist()

@@ -37,7 +37,8 @@ REPEATED = (
     "rewards.list.element.value",
 )
 
-CANDIDATE = [("id", pa.string()), ("features", pa.list_(pa.float32()))]
+_NUMBERS = pa.list_(pa.float32())
+CANDIDATE = [("id", pa.string()), ("features", _NUMBERS), ("match", _NUMBERS)]
 AGREEMENT = pa.struct([("same_first", pa.bool_()), ("overlap", pa.float64())])
 _OF_SIGNALS = ("expected", "effect")
 _TEXTS = {"filter", "weights", "barred"}

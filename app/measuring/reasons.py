@@ -70,7 +70,7 @@ def has_reasons(bandit: Bandit) -> bool:
     record = bandit.record
     is_plain = record.context is None and not record.signals and record.position is None
     is_whole = record.key_half_life_s is None
-    says_nothing = bandit.catalogue.encoding.columns is None
+    says_nothing = bandit.columns is None
     return record.scope == "per_key" and is_plain and is_whole and says_nothing and record.log is not None
 
 

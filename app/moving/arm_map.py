@@ -102,6 +102,7 @@ def transform_of(arms: ArmMap, bandit: Bandit, constant: float | None) -> Matrix
         constants = bandit.record.constant, constant
     dim = bandit.catalogue.dim
     interactions = 0 if bandit.context is None else bandit.context.more_numbers(dim)
+    interactions += bandit.match_dim
     return feature_map.of_learner(arms.forward, interactions=interactions, constants=constants)
 
 
@@ -141,7 +142,7 @@ def agreement(
 
 
 def _estimates(bandit: Bandit, state: LearnerState, features: Matrix) -> Vector:
-    """What a learner expects of arms, in a context of zeros. Shapes: (n, d) -> (n,)."""
+    """What a learner expects of arms, in a context of zeros and without ``match``. Shapes: (n, d) -> (n,)."""
     theta = bandit.posterior(state.sums).theta
     if bandit.context is not None:
         theta, _ = bandit.context.weights(theta)

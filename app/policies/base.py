@@ -396,8 +396,10 @@ class Policy(Chooser):
                         ``limits.over(rows)``, made once, has ``barred`` (n,), and ``take(position)`` after
                         each arm, which answers the positions that are barred from then on, itself first
         ``candidates.time_ms``  when the decision is made, in ms since 1970: the same when it is made again
-        ``candidates.bandit``  its settings are in ``record``. ``theta_and_offset(posterior.theta)`` are such
-                        that x.theta + offset predicts the reward of an arm with features x in its catalogue
+        ``candidates.bandit``  its settings are in ``record``
+        ``candidates.arms.plain``  the arms by their own features x. ``candidates.arms.catalogue_query`` and
+                        ``constant_score`` make of ``posterior.theta`` what predicts rewards of them: x.theta
+                        + offset
 
         Returns ``Ranking(TopK(rows, scores, exact), propensities)``. The propensity of an arm is its
         probability given those before it in the list: a list of Python floats, one for each arm.

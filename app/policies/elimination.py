@@ -28,6 +28,7 @@ MAX_ELIMINATION_DIM = 256
 # Why elimination does not have an option.
 REASONS: Mapping[str, str] = {
     "context": "an arm that is eliminated in one context may be the best one in another",
+    "match": "what it eliminates it eliminates of the catalogue, for all requests",
     "prior": "what it eliminates is so for good, and a learned prior changes",
     "half_life_s": "what it eliminates is so for good",
 }

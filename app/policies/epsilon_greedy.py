@@ -37,7 +37,7 @@ class EpsilonGreedy(Policy, Evaluable):
 
     name = "epsilon_greedy"
     summary = "the best estimate, and with probability epsilon an arm drawn at random"
-    options = ANY_PRIOR | {"context", "epsilon"}
+    options = ANY_PRIOR | {"context", "match", "epsilon"}
     reads = frozenset({"ridge", "arm_effects"})
     defaults: ClassVar[Mapping[str, object]] = {"epsilon": EPSILON}
     has_propensities = True
@@ -50,7 +50,8 @@ class EpsilonGreedy(Policy, Evaluable):
     def rank(
         self, posterior: Posterior, candidates: Candidates, k: int, rng: np.random.Generator, prepared: None
     ) -> Ranking:
-        theta, offset = candidates.bandit.theta_and_offset(posterior.theta)
+        theta = candidates.arms.catalogue_query(posterior.theta)
+        offset = candidates.arms.constant_score(posterior.theta)
         epsilon, limits = candidates.bandit.record.epsilon or 0.0, candidates.limits
         # Without limits the best of what is left is the next of one search; with them each arm that is taken
         # may bar others.
@@ -59,7 +60,7 @@ class EpsilonGreedy(Policy, Evaluable):
         return _scanned(candidates, limits, theta, k=k, epsilon=epsilon, rng=rng).ranking(offset)
 
     def first(self, posterior: Posterior, candidates: Candidates, prepared: None) -> tuple[Rows, Vector]:
-        theta, _ = candidates.bandit.theta_and_offset(posterior.theta)
+        theta = candidates.arms.catalogue_query(posterior.theta)
         rows, epsilon = candidates.firsts(), candidates.bandit.record.epsilon or 0.0
         scores = scores_of(candidates.arms.plain.table, rows, theta) + candidates.effects_of(rows)
         propensities = np.full(len(rows), epsilon / max(len(rows), 1))

@@ -63,7 +63,7 @@ class InverseGapWeighting(Policy, Evaluable):
 
     name = "igw"
     summary = "inverse-gap weighting: few candidates are drawn by how far they are from the best estimate"
-    options = ANY_PRIOR | {"context", "gamma"}
+    options = ANY_PRIOR | {"context", "match", "gamma"}
     reads = frozenset({"ridge", "shortlist", "arm_effects"})
     defaults: ClassVar[Mapping[str, object]] = {"gamma": 100.0}
     has_propensities = True
@@ -89,7 +89,8 @@ class InverseGapWeighting(Policy, Evaluable):
         rng: np.random.Generator,
         prepared: tuple[int, Rows],
     ) -> Ranking:
-        theta, offset = candidates.bandit.theta_and_offset(posterior.theta)
+        theta = candidates.arms.catalogue_query(posterior.theta)
+        offset = candidates.arms.constant_score(posterior.theta)
         count, cover = prepared
         drawn = draw(
             candidates.arms.plain,
@@ -109,7 +110,7 @@ class InverseGapWeighting(Policy, Evaluable):
     def first(
         self, posterior: Posterior, candidates: Candidates, prepared: tuple[int, Rows]
     ) -> tuple[Rows, Vector]:
-        theta, _ = candidates.bandit.theta_and_offset(posterior.theta)
+        theta = candidates.arms.catalogue_query(posterior.theta)
         return first_drawn(
             candidates.arms.plain,
             theta,

@@ -35,7 +35,7 @@ class LinUcb(Policy, Evaluable):
 
     name = "linucb"
     summary = "the largest upper confidence bound; every eligible arm is measured"
-    options = ANY_PRIOR | {"context", "alpha"}
+    options = ANY_PRIOR | {"context", "match", "alpha"}
     reads = frozenset({"ridge", "arm_effects"})
     defaults: ClassVar[Mapping[str, object]] = {"alpha": ALPHA}
     lists_by_score = True

@@ -61,12 +61,14 @@ class DiverseSolver:
     solver: MipsSolver
     rule: Diverse
     pinned: Rows
+    dim: int
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As the solver's; scores need not descend. Cost: a search for ``shortlist_of(k)`` arms, O(k m d)."""
         hits = self.solver.search(query, shortlist_of(k), exclude)
         count = len(hits.rows)
-        similar = _similar(self.arms, self.rule.over, np.concatenate((hits.rows, self.pinned)))
+        rows = np.concatenate((hits.rows, self.pinned))
+        similar = _similar(self.arms, self.rule.over, rows, self.dim)
         nearest = np.full(count, LEAST_SIMILAR)
         for position in range(count, count + len(self.pinned)):
             np.maximum(nearest, similar(position)[:count], out=nearest)
@@ -94,10 +96,10 @@ def in_order(scores: Vector, k: int, weight: float, similar: Similar, nearest: V
     return order
 
 
-def _similar(arms: LearnerSnapshot, over: str, rows: Rows) -> Similar:
+def _similar(arms: LearnerSnapshot, over: str, rows: Rows, dim: int) -> Similar:
     plain = arms.plain
     if over == OVER_FEATURES:
-        features = plain.whole.features_of(rows)
+        features = plain.whole.features_of(rows)[:, :dim]
         lengths = np.sqrt(np.einsum("ij,ij->i", features, features))
         unit = features / np.where(lengths > 0.0, lengths, 1.0)[:, None]
         return lambda position: unit @ unit[position]

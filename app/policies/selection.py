@@ -115,7 +115,8 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
         """``solver``, whose lists are reordered where the request wants different arms."""
         if self.diverse is None:
             return solver
-        return DiverseSolver(arms, solver, self.diverse, arms.plain.whole.rows_of(self.pinned))
+        pinned = arms.plain.whole.rows_of(self.pinned)
+        return DiverseSolver(arms, solver, self.diverse, pinned, self.bandit.arm_dim)
 
     @property
     def searched(self) -> int:

@@ -44,7 +44,7 @@ class SoftmaxPolicy(Policy, Evaluable):
 
     name = "softmax"
     summary = "Boltzmann exploration: an arm is drawn by the softmax of the estimated rewards of all arms"
-    options = ANY_PRIOR | {"context", "temperature"}
+    options = ANY_PRIOR | {"context", "match", "temperature"}
     reads = frozenset({"ridge", "arm_effects"})
     defaults: ClassVar[Mapping[str, object]] = {"temperature": 1.0}
     has_propensities = True
@@ -56,7 +56,8 @@ class SoftmaxPolicy(Policy, Evaluable):
     def rank(
         self, posterior: Posterior, candidates: Candidates, k: int, rng: np.random.Generator, prepared: None
     ) -> Ranking:
-        theta, offset = candidates.bandit.theta_and_offset(posterior.theta)
+        theta = candidates.arms.catalogue_query(posterior.theta)
+        offset = candidates.arms.constant_score(posterior.theta)
         drawn = draw(
             candidates.arms.plain,
             theta,
@@ -70,7 +71,7 @@ class SoftmaxPolicy(Policy, Evaluable):
         return drawn.ranking(offset)
 
     def first(self, posterior: Posterior, candidates: Candidates, prepared: None) -> tuple[Rows, Vector]:
-        theta, _ = candidates.bandit.theta_and_offset(posterior.theta)
+        theta = candidates.arms.catalogue_query(posterior.theta)
         rows = candidates.firsts()
         scores = scores_of(candidates.arms.plain.table, rows, theta) + candidates.effects_of(rows)
         weights = np.exp((scores - scores.max(initial=-np.inf)) / _temperature(candidates.bandit, posterior))

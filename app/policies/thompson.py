@@ -143,7 +143,7 @@ class SubTs(ThompsonSampling):
 
     name = "sub_ts"
     summary = "Thompson sampling; a search of the index answers what was drawn, in sublinear time"
-    options = ANY_PRIOR | {"context", "solver"}
+    options = ANY_PRIOR | {"context", "match", "solver"}
     reads = ThompsonSampling.reads | {"shortlist", "eta"}
     needs = PolicyNeeds(arms_in_memory=False)
 
@@ -164,7 +164,7 @@ class LinearTs(ThompsonSampling):
 
     name = "linear_ts"
     summary = "Thompson sampling; every eligible arm is compared with what was drawn"
-    options = ANY_PRIOR | {"context"}
+    options = ANY_PRIOR | {"context", "match"}
 
     def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
         return ExactSolver(arms)

@@ -16,7 +16,8 @@ A field that is absent or null, and a value that is not among ``values``, are ze
 mean. No constant 1 is added: what is the same in every context is learned by theta. The numbers are float32,
 and it is their float32 values that are used and learned from.
 
-A context may also be a plain vector, which stays as it is. Arms are in ``features``.
+A context may also be a plain vector, which stays as it is. Numbers of an arm for one request (``MatchRule``)
+are named fields too. Arms are in ``features``.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from app.platform.errors import DimensionMismatch, FieldPath, Invalid, shown
 
 MAX_CATEGORY_CHARS = 256
 MAX_CONTEXT_DIM = 1_023
+MAX_MATCH_DIM = 64
 MAX_FIELDS = 64
 MAX_CONTEXT_NUMBER = 1e6
 MAX_FIELD_NUMBER = 1e15
@@ -47,6 +49,7 @@ MOST_WORDS = 5  # that are shown of each number of a hashed text
 MAX_TEXTS_CHARS = 8_192  # of a context: to hash them takes up to 5 ms
 MAX_ERRORS = 20
 _HERE: FieldPath = ("context",)
+_MATCH: FieldPath = ("match",)
 _WORDS = re.compile(rb"[^\t\n\v\f\r ]+")
 
 Numbers32 = NDArray[np.float32]
@@ -266,6 +269,26 @@ class FieldsEncoding:
         encoder, columns = self._fields[name]
         encoder.write(value, numbers[columns])
 
+    def write_all(
+        self, values: Mapping[str, object], numbers: Numbers32, where: FieldPath, unknown: str
+    ) -> list[tuple[FieldPath, str]]:
+        """Write the numbers of all fields that have a value, in place of zeros.
+
+        Returns the first ``MAX_ERRORS`` mistakes, below ``where``; ``unknown`` is said of a name of no field.
+        """
+        errors = list[tuple[FieldPath, str]]()
+        for name, value in values.items():
+            if name not in self._fields:
+                errors.append(((*where, shown(name)), unknown))
+            elif value is not None:
+                try:
+                    self.write(name, value, numbers)
+                except WrongValue as wrong:
+                    errors.append(((*where, name), str(wrong)))
+            if len(errors) == MAX_ERRORS:
+                break
+        return errors
+
 
 class ContextRule(Document, frozen=True, omit_defaults=True):
     """A vector of ``dim`` numbers, or named ``fields``, which the service encodes as numbers."""
@@ -319,27 +342,42 @@ class Encoding:
     def _named(self, context: object) -> Numbers32:
         if not isinstance(context, dict):
             raise Invalid("context must be an object of named fields", path=_HERE)
-        if sum(map(_chars, context.values())) > MAX_TEXTS_CHARS:
+        if sum(map(chars_of, context.values())) > MAX_TEXTS_CHARS:
             message = f"the texts of a context must have at most {MAX_TEXTS_CHARS:,} characters together"
             raise Invalid(message, path=_HERE)
         numbers = np.zeros(self.dim, dtype=np.float32)
-        errors: list[tuple[FieldPath, str]] = []
-        for name, value in context.items():
-            if name not in self._fields:
-                errors.append(((*_HERE, shown(name)), "the context of this bandit has no such field"))
-            elif value is not None:
-                try:
-                    self._fields.write(name, value, numbers)
-                except WrongValue as wrong:
-                    errors.append(((*_HERE, name), str(wrong)))
-            if len(errors) == MAX_ERRORS:
-                break
-        if errors:
+        unknown = "the context of this bandit has no such field"
+        if errors := self._fields.write_all(context, numbers, _HERE, unknown):
             raise Invalid.many(errors)
         return numbers
 
 
-def _chars(value: object) -> int:
+class MatchRule(Document, frozen=True, omit_defaults=True):
+    """Named ``fields`` of what a request says of an arm, encoded as those of a context are."""
+
+    fields: EncodedFieldList
+
+
+def completed_match(rule: MatchRule) -> MatchRule:
+    """The rule with the defaults of its fields. Raises Invalid, naming everything that is wrong."""
+    fields = completed_fields(rule.fields, (*_MATCH, "fields"))
+    dim = FieldsEncoding(fields).dim
+    if dim > MAX_MATCH_DIM:
+        message = f"match must have at most {MAX_MATCH_DIM} numbers together, and these have {dim:,}"
+        raise Invalid(message, path=_MATCH)
+    return MatchRule(fields)
+
+
+class MatchEncoding(FieldsEncoding):
+    """The encoding of a ``rule`` that is ``completed_match``. ``dim`` is m."""
+
+    def __init__(self, rule: MatchRule) -> None:
+        super().__init__(rule.fields)
+        self.rule = rule
+        self.columns = [f"match.{column}" for column in self.columns]
+
+
+def chars_of(value: object) -> int:
     """How many characters the texts of a value have."""
     if isinstance(value, list):
         return sum(len(member) for member in value if isinstance(member, str))

@@ -10,6 +10,7 @@ import zlib
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from shortlist.types import Matrix
 
@@ -25,17 +26,28 @@ class LoggedCandidates(msgspec.Struct, frozen=True, array_like=True):
     ``own``         places of the arms of the request alone, from 0, ascending
     ``features``    of these, float32, one arm after the other
     ``documents``   of these, as ``StoredArm`` has them; empty where nothing had to read them
+    ``said``        places of the arms that the request said numbers of (``match``), ascending
+    ``match``       these numbers, float32, one arm after the other
+    ``match_dim``   how many numbers a request may say of an arm
     """
 
     ids: list[str]
     own: list[int] = []
     features: bytes = b""
     documents: list[bytes] = []
+    said: list[int] = []
+    match: bytes = b""
+    match_dim: int = 0
 
     @property
     def own_features(self) -> Matrix:
         """Of the arms of the request. Shape: (own, d)."""
         return np.frombuffer(self.features, dtype="<f4").astype(np.float64).reshape(len(self.own), -1)
+
+    @property
+    def said_numbers(self) -> NDArray[np.float32]:
+        """What the request said of arms. Shape: (said, m)."""
+        return np.frombuffer(self.match, dtype="<f4").astype(np.float32).reshape(len(self.said), -1)
 
 
 def candidates_bytes(candidates: LoggedCandidates) -> bytes:

@@ -48,7 +48,7 @@ LATER = {
     "EvaluationJob": "error", "EvaluationResult": "result",
     "Guardrail": "most least mean interval",
     "Learner": "used", "LearnedReward": "examined signal signal_number had space expected effect taught",
-    "LearningTerms": "constant space moves next arm_half_life_s", "Links": "console",
+    "LearningTerms": "constant match space moves next arm_half_life_s", "Links": "console",
     "LoggedValue": "interval left_out",
     "PriorVersion": "variation sizes history", "Quota": "outstanding signal from",
     "Reduction": "arms share_of_variance overlap_at_10", "SignalReport": "places",

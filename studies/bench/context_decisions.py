@@ -79,7 +79,7 @@ def compare(snapshot: Snapshot, gram: Matrix, sizes: Sizes) -> list[dict[str, An
     for m, p in sizes.shapes:
         numbers = DIM + p * m
         posterior, made_ms = _posterior(numbers)
-        context = Context(Encoding(ContextRule(dim=m)), bilinear.directions(gram, p))
+        context = Context(Encoding(ContextRule(dim=m)), bilinear.directions(gram, p), 0)
         decide = within(snapshot, posterior, context, rng)
         ways.append((_described(m, p, numbers, made_ms), decide))
     us, cpu_us = take_turns([decide for _, decide in ways], contexts, sizes.turn)

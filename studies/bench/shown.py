@@ -109,7 +109,7 @@ def row(
 def lists(snapshot: Snapshot, count: int) -> list[dict[str, Any]]:
     ways: dict[str, Callable[[Vector], object]] = {"plain": lambda query: snapshot.search(query, LIST)}
     for over in ("features", "campaign"):
-        solver = DiverseSolver(snapshot, snapshot, Diverse(0.3, over), NO_ROWS)
+        solver = DiverseSolver(snapshot, snapshot, Diverse(0.3, over), NO_ROWS, snapshot.table.dim)
         ways[f"diverse over {over}"] = partial(solver.search, k=LIST)
     found = timed(ways)
     return [row(name, LIST, count, each, found["plain"]) for name, each in found.items()]

@@ -21,7 +21,7 @@ FULL: Json = {
     "solver": "shortlist", "filter": None, "holdout": None, "log": None,
     "context": None, "interactions": None, "repeats": None, "signals": None, "guardrails": None,
     "position": None, "intercept": True, "epsilon": None, "alpha": None,
-    "arm_effects": "off", "options": None, "constraints": None,
+    "arm_effects": "off", "options": None, "constraints": None, "match": None,
 }  # fmt: skip
 
 
@@ -40,6 +40,7 @@ OTHER: Json = {
     "solver": "adaptive", "filter": {"stock": True},
     "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
     "position": {"examination": [1.0, 0.5]}, "intercept": False,
+    "match": {"fields": [{"name": "km", "kind": "number"}]},
 }  # fmt: skip
 WITH: Json = {
     "prior": {"scope": "per_key"}, "exploration": {"ridge": 1},

@@ -30,6 +30,7 @@ OTHER: dict[str, tuple[Any, Json]] = {
     "catalogue": ("d", {}), "scope": ("per_key", {}),
     "half_life_s": (60.0, {}), "context": ({"dim": 3}, {"context": {"dim": 2}}),
     "interactions": (1, {"context": {"dim": 2}, "interactions": 2}), "intercept": (True, {}),
+    "match": ({"fields": [{"name": "km", "kind": "number"}]}, {}),
 }  # fmt: skip
 
 

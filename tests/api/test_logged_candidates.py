@@ -158,7 +158,8 @@ async def test_exports_have_candidates(shared: Api):
     answer = await shared.call("GET", "/v1/bandits/out/log/export?format=parquet")
     table = pq.read_table(io.BytesIO(answer.content))
     found = {row["decision"]: row["candidates"] for row in table.to_pylist()}
-    first = [{"id": "a7", "features": None}, {"id": "n0", "features": as_float32(OWN[0]["features"])}]
+    of_own = {"id": "n0", "features": as_float32(OWN[0]["features"])}
+    first = [{"id": "a7", "features": None, "match": None}, {**of_own, "match": None}]
     assert [found[choice["decision"]] for choice in choices] == [first, [], None]
     assert [rows[choice["decision"]] for choice in choices] == [
         [{"id": "a7"}, {"id": "n0", "features": as_float32(OWN[0]["features"])}],

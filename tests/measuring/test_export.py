@@ -68,8 +68,9 @@ def read_back(data: bytes) -> list[Any]:
         if each["barred"] == {"filters": [], "arms": []}:
             del each["barred"]
         for candidate in each["candidates"] or ():
-            if candidate["features"] is None:
-                del candidate["features"]
+            for name in ("features", "match"):
+                if candidate[name] is None:
+                    del candidate[name]
         if each["candidates"] == []:
             del each["candidates"]
     return found

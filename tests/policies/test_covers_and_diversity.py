@@ -29,5 +29,5 @@ def test_the_arms_of_a_diverse_list_differ_from_its_pinned_arms_too():
     snapshot, query = index.snapshot(), np.array([1.0, 0.5])
     pinned = snapshot.rows_of(["pinned"])
     for known, expected in ((NO_ROWS, "alike"), (pinned, "other")):
-        solver = DiverseSolver(snapshot, snapshot, Diverse(0.9, OVER_FEATURES), known)
+        solver = DiverseSolver(snapshot, snapshot, Diverse(0.9, OVER_FEATURES), known, 2)
         assert snapshot.id_of(int(solver.search(query, 1, pinned).rows[0])) == expected

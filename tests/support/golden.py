@@ -109,6 +109,7 @@ RECORDS: dict[str, type] = {
     "bandit, guardrail": settings.GuardrailRule,
     "bandit, repeats": settings.RepeatsRule,
     "bandit, context": encoding.ContextRule,
+    "bandit, match": encoding.MatchRule,
     "encoded field": encoding.EncodedField,
     "bandit, version": versions.BanditVersion,
     "bandit, move": spaces.MoveRecord,

@@ -11,8 +11,9 @@ Notation
 
 The mean reward of x in context u is x.theta + (P x)^T W u = x.(theta + P^T W u). So for one context the arms
 are searched with a query of d numbers, in the index of their plain features. With (theta, W) from
-N(estimate, V^-1), that query is from N(M estimate, M V^-1 M^T): ``given``. A last coordinate besides the D,
-as that of ``shifted_rewards``, is one of the query as well: M becomes blockdiag(M, 1).
+N(estimate, V^-1), that query is from N(M estimate, M V^-1 M^T): ``given``. Last coordinates besides the D,
+as that of ``shifted_rewards``, are some of the query as well: M becomes blockdiag(M, I). ``beside`` says how
+many there are; None: one or none, as the numbers tell.
 
 Drawing D numbers and mapping them by M costs D^2 multiply-adds, which read every number of the root once. A
 factor (d, d) of M V^-1 M^T for the draw has to read them too, and to be made besides: at D = 272 and d = 32
@@ -86,14 +87,15 @@ def phi(features: Matrix, directions: Matrix | None, contexts: NDArray[np.floati
 class Given:
     """The posterior of the query for one context: N(M estimate, M V^-1 M^T). It is a ``ridge.Posterior``.
 
-    ``whole``        of (theta, W), and of the last coordinate if there is one
-    ``theta``        M estimate (d,), one number longer with a last coordinate
+    ``whole``        of (theta, W), and of the last coordinates if there are some
+    ``theta``        M estimate (d,), longer by the last coordinates
     """
 
     whole: Posterior
     theta: Vector
     directions: Matrix | None
     context: Vector
+    beside: int | None = None
 
     @property
     def ridge(self) -> float:
@@ -118,38 +120,45 @@ class Given:
     @property
     def root(self) -> Matrix:
         """M root, whose product with its transpose is M V^-1 M^T. Shape: (d, D). Cost: D^2 + p d D."""
-        return _mapped(self.whole.root, self.directions, self.context)
+        return _mapped(self.whole.root, self.directions, self.context, self.beside)
 
     def noise(self, rng: np.random.Generator) -> Vector:
         """A draw from N(0, M V^-1 M^T). Shape: -> (d,). Cost: D normal draws, D^2 + p (d + m)."""
-        return _mapped(self.whole.noise(rng)[:, None], self.directions, self.context)[:, 0]
+        return _mapped(self.whole.noise(rng)[:, None], self.directions, self.context, self.beside)[:, 0]
 
 
-def given(posterior: Posterior, directions: Matrix | None, context: NDArray[np.floating]) -> Given:
+def given(
+    posterior: Posterior,
+    directions: Matrix | None,
+    context: NDArray[np.floating],
+    beside: int | None = None,
+) -> Given:
     """Return the posterior of the query theta + P^T W u, from that of (theta, W).
 
     Every algorithm that takes a posterior then works on plain features. Nothing is random here; what is drawn
     later depends on the generator alone. ``directions`` is P, None: the identity. ``context`` is u.
 
-    Shapes: posterior of D or D + 1, directions (p, d), context (m,), m >= 1 -> posterior of d or d + 1.
+    Shapes: posterior of D + b, directions (p, d), context (m,), m >= 1 -> posterior of d + b, b = ``beside``.
     Cost: p (d + m). Raises: InvalidShape.
     """
     checks.shape("context", context, (None,))
     wide = context.astype(np.float64)
-    theta = _mapped(posterior.theta[:, None], directions, wide)[:, 0]
+    theta = _mapped(posterior.theta[:, None], directions, wide, beside)[:, 0]
     theta.setflags(write=False)
-    return Given(posterior, theta, directions, wide)
+    return Given(posterior, theta, directions, wide, beside)
 
 
-def queries(theta: Vector, directions: Matrix | None, contexts: NDArray[np.floating]) -> Matrix:
+def queries(
+    theta: Vector, directions: Matrix | None, contexts: NDArray[np.floating], beside: int | None = None
+) -> Matrix:
     """Return the estimates of ``given`` for many contexts: theta + P^T W u of every row u.
 
-    ``theta`` are all numbers that a learner estimates; a last coordinate stays the last one.
-    Shapes: theta (D,) or (D + 1,), directions (p, d), contexts (n, m), m >= 1 -> (n, d) or (n, d + 1).
+    ``theta`` are all numbers that a learner estimates; last coordinates stay the last ones.
+    Shapes: theta (D + b,), directions (p, d), contexts (n, m), m >= 1 -> (n, d + b), b = ``beside``.
     Cost: n p (d + m). Raises: InvalidShape.
     """
     checks.shape("contexts", contexts, (None, None))
-    own, shared = weights(theta, directions, contexts.shape[1])
+    own, shared = weights(theta, directions, contexts.shape[1], beside)
     turned = contexts.astype(np.float64) @ shared.T
     if directions is not None:
         turned = turned @ directions
@@ -158,20 +167,22 @@ def queries(theta: Vector, directions: Matrix | None, contexts: NDArray[np.float
     return found
 
 
-def weights(theta: Vector, directions: Matrix | None, m: int) -> tuple[Vector, Matrix]:
-    """Return (theta, W) of the numbers that a learner estimates; a last coordinate stays at the end of theta.
+def weights(
+    theta: Vector, directions: Matrix | None, m: int, beside: int | None = None
+) -> tuple[Vector, Matrix]:
+    """Return (theta, W) of the numbers that a learner estimates; last coordinates stay at the end of theta.
 
-    Shapes: (D,) or (D + 1,) -> (d,) or (d + 1,), (p, m). Raises: InvalidShape.
+    Shapes: (D + b,) -> (d + b,), (p, m), b = ``beside``. Raises: InvalidShape.
     """
-    dim, p = _sizes(len(theta), directions, m)
+    dim, p = _sizes(len(theta), directions, m, beside)
     both = theta[dim : dim + p * m]
     return np.concatenate((theta[:dim], theta[dim + p * m :])), both.reshape(p, m)
 
 
-def _mapped(numbers: Matrix, directions: Matrix | None, context: Vector) -> Matrix:
-    """M, and the identity for a last coordinate, times each column. Shapes: (D, n) -> (d, n)."""
+def _mapped(numbers: Matrix, directions: Matrix | None, context: Vector, beside: int | None) -> Matrix:
+    """M, and the identity for last coordinates, times each column. Shapes: (D, n) -> (d, n)."""
     m = len(context)
-    dim, p = _sizes(len(numbers), directions, m)
+    dim, p = _sizes(len(numbers), directions, m, beside)
     end = dim + p * m
     shared = context @ numbers[dim:end].reshape(p, m, -1)
     if directions is not None:
@@ -180,13 +191,14 @@ def _mapped(numbers: Matrix, directions: Matrix | None, context: Vector) -> Matr
     return shared if end == len(numbers) else np.concatenate((shared, numbers[end:]))
 
 
-def _sizes(numbers: int, directions: Matrix | None, m: int) -> tuple[int, int]:
+def _sizes(numbers: int, directions: Matrix | None, m: int, beside: int | None) -> tuple[int, int]:
     """(d, p), where there are so many numbers. Raises InvalidShape."""
     if directions is None:
-        dim = p = numbers // (m + 1)
+        dim = p = (numbers - (beside or 0)) // (m + 1)
     else:
         checks.shape("directions", directions, (None, None))
         p, dim = directions.shape
-    if m < 1 or not 0 <= numbers - dim - p * m <= 1:
+    left = numbers - dim - p * m
+    if m < 1 or not (0 <= left <= 1 if beside is None else left == beside):
         raise InvalidShape("posterior, directions and context must be of one bandit", argument="context")
     return dim, p

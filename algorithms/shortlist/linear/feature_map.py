@@ -6,8 +6,9 @@ Notation
     C, b            x' is near C x + b: (d', d), (d',); b is 0 without an intercept
     B               x is near B x': (d, d')
     P, u            directions (p, d) and context (m,), as in ``bilinear``
+    y               numbers of an arm that no map changes
     c, c'           the last coordinate of what a learner sees of an arm, before and after
-    T               (D', D): what C, b do to [x ; (P x) kron u ; c]
+    T               (D', D): what C, b do to [x ; (P x) kron u ; y ; c]
     G, m            gram (D, D) and moment (D,) of a learner, as in ``ridge_sums``
 
     R           (d', d'): mean of e e^T over the mean of |x|^2, where e = x' - C x - b
@@ -106,7 +107,9 @@ def of_learner(
     turned: Matrix | None = None,
     constants: tuple[float, float] | None = None,
 ) -> Matrix:
-    """Return T, for [x ; ``interactions`` numbers of a context ; c].
+    """Return T, for [x ; ``interactions`` numbers that stay ; c].
+
+    Those that stay are of a context, or of an arm beside its features.
 
     ``turned``: what becomes of these numbers, if they do not stay (p' m, p m). ``constants``: c and c'; None:
     there is no last coordinate. Shape: -> (D', D).

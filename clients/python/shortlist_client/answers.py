@@ -1041,7 +1041,8 @@ class Learner:
 
     ``prior_version``: of the learned prior that is in it; absent of a bandit with another prior.
 
-    ``columns``: what each number of theta is of, where the catalogue has ``features``.
+    ``columns``: what each number of theta is of, where the catalogue has ``features``, or the bandit
+    ``match``, whose numbers come last.
     """
 
     key: str
@@ -1354,8 +1355,8 @@ class LearnedReward:
     ``logged``     whether the decision is in the decision log
     ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
     ``features``   what is learned from, where ``kind`` is "other", the arm was of a request alone (its
-                   ``revision`` is 0), or the entry is from before a move: those of the catalogue that the
-                   bandit had then
+                   ``revision`` is 0) or the request said numbers of it (``match``), or the entry is from
+                   before a move: those of the catalogue that the bandit had then
     ``examined``   by what the features of the arm are multiplied; None: by nothing
     ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
                    of all together. ``had``: what they counted as before it, in their order: what had come,
@@ -1451,6 +1452,8 @@ class LearningTerms:
     first one first; ``next``: None when there is no more.
 
     ``directions``: those that interact with the context, row by row; None: all coordinates do.
+    ``match``: how many numbers stand before the constant, 0 where a reward does not bring its
+    ``features``.
     """
 
     id: str
@@ -1460,6 +1463,7 @@ class LearningTerms:
     directions: tuple[tuple[float, ...], ...] | None
     half_life_s: float | None
     constant: float | None = None
+    match: int = 0
     space: int = 0
     moves: tuple[LearnedMove, ...] = ()
     next: str | None = None
@@ -1508,10 +1512,13 @@ class Barred:
 
 @dataclass(frozen=True, slots=True)
 class LoggedCandidate:
-    """``features``: of an arm of the request alone, as float32; absent of an arm of the catalogue."""
+    """``features``: of an arm of the request alone, as float32; absent of an arm of the catalogue.
+    ``match``: what the request said of it, as it was encoded; absent where that is 0.
+    """
 
     id: str
     features: tuple[float, ...] | None = None
+    match: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,13 +110,15 @@ class RulesBody(TypedDict, total=False):
 
 class CandidateBody(TypedDict, total=False):
     """With ``features`` or ``metadata`` an arm of this request alone, written as an arm of the catalogue
-    is; else the arm of the catalogue with this ``id``.
+    is; else the arm of the catalogue with this ``id``. ``match``: what this request says of the arm, by
+    the fields of the bandit's ``match``.
     """
 
     id: Required[str]
     features: Vector
     metadata: Mapping[str, Any]
     tags: Sequence[str]
+    match: Mapping[str, Any] | None
 
 
 class DryRunBody(DryRunRequest, total=False):

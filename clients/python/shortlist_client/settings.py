@@ -121,6 +121,12 @@ class PositionRule(TypedDict):
     examination: Sequence[float]
 
 
+class MatchRule(TypedDict):
+    """Named ``fields`` of what a request says of an arm, encoded as those of a context are."""
+
+    fields: Sequence[EncodedField]
+
+
 ContextField = EncodedField  # its name before it was of arms too
 
 
@@ -156,6 +162,7 @@ class BanditBody(TypedDict, total=False):
     arm_effects: Literal["auto", "off"]
     options: Mapping[str, Any] | None
     constraints: Mapping[str, Mapping[str, Any]] | None
+    match: MatchRule | None
 
 
 class RewardRulePatch(TypedDict, total=False):
@@ -240,6 +247,7 @@ class BanditPatch(TypedDict, total=False):
     arm_effects: Literal["auto", "off"] | None
     options: Mapping[str, Any] | None
     constraints: Mapping[str, Mapping[str, Any] | None] | None
+    match: MatchRule | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,3 +285,4 @@ class Settings:
     arm_effects: str = "off"
     options: Mapping[str, Any] | None = None
     constraints: Mapping[str, Mapping[str, Any]] | None = None
+    match: MatchRule | None = None

@@ -68,6 +68,8 @@ export interface Candidate {
   features?: number[] | undefined;
   metadata?: Record<string, unknown> | undefined;
   tags?: string[] | undefined;
+  /** What this request says of the arm, by the fields of the bandit's `match`. */
+  match?: Record<string, unknown> | null | undefined;
 }
 
 export interface ChosenArm {

@@ -39,10 +39,10 @@ from shortlist.evaluation import blocks as algorithm
 from shortlist.evaluation.blocks import Blocks
 from shortlist.linear import bilinear, ridge_sums
 from shortlist.linear.ridge import Posterior
-from shortlist.types import Matrix
-from shortlist_evaluation.sources import HeldSource, learner_of
+from shortlist.types import Matrix, Vector
+from shortlist_evaluation.sources import HeldSource, ShownArms, learner_of
 from shortlist_service.constraints import LearnerId
-from shortlist_service.decision_log import LoggedReward, Row, counted_of, revisions_in
+from shortlist_service.decision_log import LoggedReward, Row, carried_in, counted_of, revisions_in
 from shortlist_service.errors import Invalid, TooLarge
 from shortlist_service.learners import (
     ArmSums,
@@ -63,7 +63,7 @@ from shortlist_service.learners import (
     steps_of,
     version_of,
 )
-from shortlist_service.policies import Bandit, SignalRef, with_constant
+from shortlist_service.policies import Bandit, SignalRef, beside_features
 from shortlist_service.work import MEASURING
 
 MOST_BYTES = 512 << 20  # of all learners
@@ -296,13 +296,34 @@ class PastLearners:
         counted = await MEASURING.run(partial(self._counted, rows))
         if not counted:
             return [], True
-        features, is_known = await self._source.features(
-            self._bandit, [(row, reward.arm) for row, reward, *_ in counted]
-        )
+        features, is_known = await self._features([(row, reward.arm) for row, reward, *_ in counted])
         self._then |= await self._source.versions(self._bandit, rows)
         places = np.flatnonzero(is_known).tolist()
         make = partial(self._items, [counted[position] for position in places], features[places])
         return await MEASURING.run(make), len(places) == len(counted)
+
+    async def _features(self, shown: ShownArms) -> tuple[Matrix, Sequence[bool]]:
+        """Those of arms when they were shown: of the catalogue, or as a request brought them.
+
+        Shapes: -> (n, d), (n,).
+        """
+        bandit = self._bandit
+        carried = await MEASURING.run(partial(_carried, shown))
+        brought = {
+            position: numbers[: bandit.arm_dim]
+            for position, numbers in carried.items()
+            if len(numbers) == bandit.arm_dim + bandit.match_dim
+        }
+        of_catalogue = [position for position in range(len(shown)) if position not in brought]
+        features, is_known = np.zeros((len(shown), bandit.arm_dim)), np.ones(len(shown), dtype=bool)
+        if of_catalogue:
+            found, known = await self._source.features(bandit, [shown[at] for at in of_catalogue])
+            is_known[of_catalogue] = known
+            if found.shape[1]:
+                features[of_catalogue] = found
+        for position, numbers in brought.items():
+            features[position] = numbers
+        return features, is_known.tolist()
 
     def _counted(self, rows: Sequence[Row]) -> Sequence[CountedReward]:
         signals = list(self._bandit.record.signals or ())
@@ -315,7 +336,7 @@ class PastLearners:
     def _items(self, counted: Sequence[CountedReward], features: Matrix) -> Sequence[TimedReward]:
         record, result = self._bandit.record, list[TimedReward]()
         examined = np.array([self._examined(row, reward) for row, reward, *_ in counted])
-        joint = examined[:, None] * self._joint(features, [row for row, *_ in counted])
+        joint = examined[:, None] * self._joint(features, [(row, reward.arm) for row, reward, *_ in counted])
         joint = np.ascontiguousarray(joint, dtype="<f8")
         data, size = joint.tobytes(), 8 * joint.shape[1]
         revisions = dict[str, Mapping[str, int]]()
@@ -354,14 +375,39 @@ class PastLearners:
             return 1.0
         return position.at(next(place for place, arm in enumerate(row.arms) if arm.id == reward.arm))
 
-    def _joint(self, features: Matrix, rows: Sequence[Row]) -> Matrix:
-        """What learners learn from, of arms in the contexts of their decisions. Shapes: (n, d) -> (n, D)."""
-        context, constant = self._bandit.context, self._bandit.constant
-        if context is not None and rows:
-            check_contexts(self._bandit, {len(row.context or ()) for row in rows})
-            encoded = np.array([row.context for row in rows], dtype=np.float32)
-            features = bilinear.phi(features, context.directions, encoded)
-        return features if constant is None else with_constant(features, constant)
+    def _joint(self, features: Matrix, shown: ShownArms) -> Matrix:
+        """What learners learn from, of arms in the contexts of their decisions, with what requests said of
+        them. Shapes: (n, d) -> (n, D).
+        """
+        bandit = self._bandit
+        if bandit.context is not None and shown:
+            check_contexts(bandit, {len(row.context or ()) for row, _ in shown})
+            encoded = np.array([row.context for row, _ in shown], dtype=np.float32)
+            features = bilinear.phi(features, bandit.context.directions, encoded)
+        if bandit.match_dim:
+            features = np.hstack((features, _match_of(shown, bandit.match_dim)))
+        return beside_features(features, 0, bandit.constant)
+
+
+def _carried(shown: ShownArms) -> Mapping[int, Vector]:
+    """The numbers that tokens carry of arms, by position, where requests named candidates."""
+    by_decision, carried = dict[str, Mapping[str, Vector]](), dict[int, Vector]()
+    for position, (row, arm) in enumerate(shown):
+        if row.candidates == ():
+            continue
+        if row.decision not in by_decision:
+            by_decision[row.decision] = carried_in(row)
+        if (numbers := by_decision[row.decision].get(arm)) is not None:
+            carried[position] = numbers
+    return carried
+
+
+def _match_of(shown: ShownArms, match_dim: int) -> Matrix:
+    """What requests said of arms, by the tokens of their decisions. Shapes: -> (n, m)."""
+    numbers = np.zeros((len(shown), match_dim))
+    for position, said in _carried(shown).items():
+        numbers[position] = said[-match_dim:]
+    return numbers
 
 
 def _pair_of(row: Row, reward: LoggedReward) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from operator import itemgetter
 from typing import Any
 
@@ -17,12 +18,13 @@ from app.bandits.bandit import GLOBAL_LEARNER, Bandit, bandit_of
 from app.bandits.settings import BanditRecord, PositionRule, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
-from app.decision_log.rows import Row
+from app.decision_log.rows import LoggedCandidate, Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.learning.fold import States, fold
+from app.learning.tokens import Decision, TokenSigner
 from app.platform.errors import TooLarge
 from app.policies.registry import POLICIES
-from app.records.encoding import ContextRule
+from app.records.encoding import ContextRule, EncodedField, MatchRule
 from app.records.log_entries import DecodedEntry, RewardEntry
 from app.records.records import CatalogueRecord, vector_to_bytes
 from app.storage.types import LearnerId
@@ -42,6 +44,7 @@ CASES: Mapping[str, dict[str, Any]] = {
     "keys": {"scope": "per_key"},
     "contexts": {"context": ContextRule(dim=2), "interactions": "all"},
     "intercept": {"context": ContextRule(dim=2), "interactions": "all", "intercept": True, "constant": 0.7},
+    "match": {"intercept": True, "constant": 0.7, "match": MatchRule([EncodedField("km", "number")])},
     "places": {"scope": "per_key", "position": PositionRule([1.0, 0.4])},
     "late": {"reward": RewardRule(wait_s=5.0, default=0.5)},
     "sums": {"scope": "per_key", "reward": RewardRule(wait_s=5.0, default=0.5, aggregate="sum")},
@@ -80,7 +83,8 @@ class LogWithEntries:
 
     def append(self, key: str | None, context: Any, arm: int, value: float, at: int, **entry: Any) -> None:
         numbers = None if context is None else np.array(context, np.float32)
-        features = self.bandit.learned_features(FEATURES[arm], numbers, entry.pop("place", 0))
+        vector = entry.pop("said", FEATURES[arm])
+        features = self.bandit.learned_features(vector, numbers, entry.pop("place", 0))
         decided = entry.pop("decided", at)
         record = self.bandit.record
         content = RewardEntry(
@@ -112,14 +116,21 @@ def simulate(case: str, count: int, seed: int, **more: Any) -> LogWithEntries:
         key = None if record.scope == "global" else f"k{rng.integers(3)}"
         context = rng.normal(size=2).round(2).tolist() if log.bandit.context is not None else None
         at, arms = 1_000 + 10 * number, rng.permutation(ARMS)[: rng.integers(1, 3)].tolist()
-        rewards = []
+        rewards, carried = [], list[bytes]()
+        # a request brought some arms, and said numbers of all
+        if log.bandit.match is not None and number % 3:
+            is_own = rng.random(len(arms)) < 0.4
+            carried = [rng.normal(size=DIM * own + 1).astype("<f4").tobytes() for own in is_own]
+        said = [_with_said(arm, numbers) for arm, numbers in zip_longest(arms, carried, fillvalue=b"")]
         for place, arm in enumerate(arms):
             first, after, before = True, at, 0.0
             if record.reward.wait_s is not None and rng.random() < 0.6:
                 after = at + 25
                 default = record.reward.default or 0.0
                 rewards.append(reward_of(default, f"a{arm}", time=after, default=True))
-                log.append(key, context, arm, default, after, first=True, decided=at, place=place)
+                log.append(
+                    key, context, arm, default, after, first=True, decided=at, place=place, said=said[place]
+                )
                 first = False
             times = rng.integers(0, 3 if record.reward.aggregate == "sum" else 2)
             for again in range(times):
@@ -127,13 +138,29 @@ def simulate(case: str, count: int, seed: int, **more: Any) -> LogWithEntries:
                 value = float(rng.normal())
                 rewards.append(reward_of(value, f"a{arm}", time=after))
                 came = ((0, before),) if again else ()
-                how = {"first": first, "came": came, "decided": at, "place": place}
+                how = {"first": first, "came": came, "decided": at, "place": place, "said": said[place]}
                 log.append(key, context, arm, value, after, **how)
                 first, before = False, before + value
         shown = [f"a{arm}" for arm in arms]
-        log.rows.append(row(arms=shown, time=at, key=key, context=context, rewards=rewards))
+        more_of_row: dict[str, Any] = {}
+        if carried:
+            more_of_row = {"decision": _token(shown, carried), "candidates": [*map(LoggedCandidate, shown)]}
+        log.rows.append(row(arms=shown, time=at, key=key, context=context, rewards=rewards, **more_of_row))
         versions[key] = 0
     return log
+
+
+def _with_said(arm: int, carried: bytes) -> np.ndarray:
+    """The numbers of an arm as a request brought it, and what it said: those that a token carries."""
+    numbers = np.frombuffer(carried, "<f4").astype(float)
+    return numbers if len(numbers) > 1 else np.append(FEATURES[arm], numbers)
+
+
+def _token(arms: list[str], carried: list[bytes]) -> str:
+    decision = Decision(UID, GLOBAL_LEARNER, "d", 0, 1, arms, [1] * len(arms), carried=carried)
+    signer = TokenSigner()
+    signer.use({1: b"secret"}, current=1)
+    return signer.sign(decision)
 
 
 async def pages(rows: Sequence[Row], size: int = 7) -> AsyncIterator[Sequence[Row]]:

@@ -52,6 +52,7 @@ class RebuildPlan:
     ``revisions``    ascending, with their ``features``. Shapes: (n,), (n, d)
     ``directions``   those that interact with a context. Shape: (p, d), None: all
     ``constant``     of the intercept; None: there is none
+    ``match``        how many numbers stand before it, 0 where a reward does not bring its features
     ``forgotten``    of each learner that was, the number of the last entry that forgot it
     ``states``       of each learner that was given some, their numbers and bytes, in the order of the log
     ``left_out``     partition and number of dead letters that came again later
@@ -71,6 +72,7 @@ class RebuildPlan:
     left_out: frozenset[tuple[int, int]]
     space: int = 0
     maps: Mapping[int, SpaceMap] = field(default_factory=dict)
+    match: int = 0
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ def plan_of(lake: Lake) -> RebuildPlan:
         left_out=frozenset(left_out),
         space=terms.get("space", 0),
         maps={move["space"]: _map_of(move) for move in terms.get("moves", ())},
+        match=terms.get("match", 0),
     )
 
 
@@ -340,6 +343,8 @@ def _features(plan: RebuildPlan, rows: Any) -> Matrix:
         empty = pa.scalar([0.0] * plan.contexts, pa.list_(pa.float32()))
         contexts = rows["context"].cast(pa.list_(pa.float32())).fill_null(empty).combine_chunks()
         features = bilinear.phi(features, plan.directions, _lists(contexts, np.float32, plan.contexts))
+    if plan.match:
+        features = np.hstack((features, np.zeros((len(features), plan.match))))
     if plan.constant is not None:
         features = np.column_stack((features, np.full(len(features), plan.constant)))
     examined: Vector = rows["examined"].cast(pa.float64()).fill_null(1.0).to_numpy()

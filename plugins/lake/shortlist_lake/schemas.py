@@ -24,7 +24,8 @@ _ARM = pa.struct(
         ("effect", pa.list_(pa.float64())),
     ]
 )
-_CANDIDATE = pa.struct([("id", pa.string()), ("features", pa.list_(pa.float32()))])
+_NUMBERS = pa.list_(pa.float32())
+_CANDIDATE = pa.struct([("id", pa.string()), ("features", _NUMBERS), ("match", _NUMBERS)])
 DECISIONS = pa.schema(
     [
         ("time", TIME),

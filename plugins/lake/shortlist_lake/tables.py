@@ -67,7 +67,7 @@ def _decisions(rows: Sequence[Any]) -> Any:
         for row, of in zip(rows, tokens, strict=True)
     ]
     candidates = [
-        None if row.candidates is None else [(each.id, each.features) for each in row.candidates]
+        None if row.candidates is None else [(each.id, each.features, each.match) for each in row.candidates]
         for row in rows
     ]
     own: dict[str, list[Any]] = {

@@ -56,6 +56,8 @@ BANDITS: dict[str, dict[str, Any]] = {
         "reward": {"wait_s": 600},
     },
     "effects": {"scope": "per_key", "prior": "learned", "arm_effects": "auto", "half_life_s": 60},
+    "match": {"scope": "per_key", "match": {"fields": [{"name": "km", "kind": "number"}]}},
+    "said": {"context": {"dim": 2}, "match": {"fields": [{"name": "km", "kind": "number"}]}},
     "waits": {"scope": "per_key", "reward": {"wait_s": 0.2, "default": -0.5}, "half_life_s": 60},
 }
 
@@ -115,7 +117,14 @@ def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: i
         key = {"key": f"k{i % keys}"} if settings.get("scope") == "per_key" else {}
         return key | ({"context": [0.5, float(i % 3)]} if "context" in settings else {})
 
-    choices = client.choose_batch(name, [{"k": 2, **who(i)} for i in range(count)]).results
+    def candidates() -> dict[str, Any]:
+        if "match" not in settings:
+            return {}
+        own = {"id": "mine", "features": [rng.random() for _ in range(DIM)], "match": {"km": rng.random()}}
+        return {"candidates": ["a1", {"id": "a2", "match": {"km": rng.random()}}, own]}
+
+    asked = [{"k": 2, **who(i), **(candidates() if i % 2 else {})} for i in range(count)]
+    choices = client.choose_batch(name, asked).results
     rewards = [
         {
             "decision": each.decision,
@@ -190,7 +199,7 @@ def assert_each_once(lake: Lake, client: Client, name: str) -> None:
     revisions = Counter(row["revision"] for row in rows(lake, "arms"))
     assert set(revisions.values()) == {1}
     shown = {arm["revision"] for row in decisions for arm in row["arms"]}
-    named = {row["revision"] for row in rewards if row["revision"] is not None}
+    named = {row["revision"] for row in rewards if row["revision"]}  # 0: the request brought it
     listed = {arm.revision for arm in client.list_revisions(name, limit=1_000).items}
     assert named | listed <= set(revisions) <= named | listed | shown
     versions = Counter(row["version"] for row in rows(lake, "priors"))
