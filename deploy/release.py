@@ -38,6 +38,7 @@ DISTRIBUTIONS = (
     "plugins/embeddings",
     "plugins/evaluation",
     "plugins/lake",
+    "plugins/mcp",
     "plugins/milvus",
     "plugins/streams",
     "plugins/upgrade",
@@ -188,12 +189,14 @@ def try_service(folder: Path, python: str, work: Path) -> None:
         "shortlist_files",
         "shortlist_service",
         "shortlist_lake",
+        "shortlist_mcp",
         "shortlist_streams",
         "shortlist_upgrade",
     )
     interpreter = installed(python, work / "service", *(wheel(folder, name) for name in names))
     command = [interpreter.with_name("shortlist"), "serve", "--port", str(PORT), "--data-dir", work / "data"]
     run(command[0], "ingest", "--help", cwd=work)
+    run(command[0], "mcp", "--help", cwd=work)
     with subprocess.Popen(command, cwd=work) as service:
         try:
             ready(f"http://127.0.0.1:{PORT}/readyz")

@@ -47,6 +47,7 @@ PARTS = {
         "docs/scales",
         "docs/it-does-not-learn",
         "docs/slates",
+        "docs/agents",
         "docs/plugins",
         "plugins/*/README",
         "docs/sampling",

@@ -30,6 +30,7 @@ PLUGIN_COMMANDS = {
     "embed": EMBEDDINGS,
     "evaluate": "shortlist-evaluation",
     "ingest": "shortlist-streams (extra kafka)",
+    "mcp": "shortlist-mcp (extra mcp)",
     "rebuild": LAKE,
 }
 """Commands of packages that may not be installed, and these packages."""

@@ -487,7 +487,7 @@ def test_the_check_sees_a_broken_rule():
         assert len(violations(path, source)) == broken, source
 
 
-EXTRAS = ("pyarrow", "fsspec", "confluent_kafka", "pymilvus")
+EXTRAS = ("pyarrow", "fsspec", "confluent_kafka", "mcp", "pymilvus")
 
 
 def test_the_service_starts_without_any_extra() -> None:

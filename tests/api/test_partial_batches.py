@@ -57,6 +57,17 @@ async def test_each_request_has_a_choice_or_its_problem(api: Api):
     assert all("error" in each for each in (await api.ok("POST", PATH, none))["results"])
 
 
+async def test_a_page_of_two_bandits_shows_no_arm_twice_and_refuses_a_row_alone(api: Api):
+    await build(api)
+    await api.bandit("all", "c")
+    rows = [{"bandit": name} for name in ("all", "none", "all", "all", "all")]
+    body = {"requests": [{"bandit": "b", "key": "ann"}, *rows], "partial": True, "distinct": True}
+    results = (await api.ok("POST", "/v1/choose/batch", body))["results"]
+    codes = [each.get("error", {}).get("code") for each in results]
+    assert codes == [None, None, "not_found", None, "no_arms", "no_arms"]
+    assert sorted(arm["id"] for each in results for arm in each.get("arms", ())) == ["a", "b", "c"]
+
+
 async def test_what_concerns_the_whole_batch_is_refused_as_a_whole(api: Api):
     await build(api)
     good = [{"key": "ann"}]

@@ -13,7 +13,7 @@ from api_client import Api, Json
 from app.api import limits
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 PATH = "/v1/choose/batch"
 PAGES, ROWS, SHARED = 500, 3, 12
@@ -118,7 +118,6 @@ async def test_what_is_wrong_names_its_request(api: Api):
     await api.refused("POST", PATH, many, status=413, code="too_large", loc=["body", "requests"])
 
 
-@pytest.mark.rest
 async def test_a_bandit_that_there_is_not_is_404_and_with_partial_refused_alone(api: Api):
     await build(api)
     asked = [{"bandit": "new"}, {"bandit": "none"}, {"bandit": "near"}]
@@ -163,7 +162,6 @@ def random_pages(rng: random.Random) -> Iterator[list[Json]]:
         yield rows
 
 
-@pytest.mark.rest
 async def test_500_pages_are_those_of_the_oracle_and_of_three_calls_with_exclude(api: Api):
     await build(api)
     observations = [
@@ -195,7 +193,6 @@ async def test_500_pages_are_those_of_the_oracle_and_of_three_calls_with_exclude
     assert empty > 20
 
 
-@pytest.mark.rest
 async def test_an_event_that_is_answered_again_counts_what_it_shows(api: Api):
     await build(api)
     rows = [
@@ -215,7 +212,6 @@ async def test_an_event_that_is_answered_again_counts_what_it_shows(api: Api):
     assert await api.choose("you", **alone) == first[1]
 
 
-@pytest.mark.rest
 async def test_quotas_and_repeats_count_each_row_and_a_refused_page_counts_nothing(api: Api):
     await build(api)
     await api.bandit("scarce", "films", policy="linucb")
@@ -244,7 +240,6 @@ async def test_quotas_and_repeats_count_each_row_and_a_refused_page_counts_nothi
     assert not set(ids(later)) & {*ids(rows[2]), *ids(rows[3])}
 
 
-@pytest.mark.rest
 async def test_a_pin_of_an_arm_that_is_shown_already_leaves_its_place_to_the_policy(api: Api):
     await build(api)
     pin = {"rules": {"pin": [{"arm": "a3", "place": 1}]}}
@@ -257,7 +252,6 @@ async def test_a_pin_of_an_arm_that_is_shown_already_leaves_its_place_to_the_pol
     assert not any(arm.get("pinned") for arm in second["arms"])
 
 
-@pytest.mark.rest
 async def test_lists_of_a_holdout_and_candidates_are_distinct_too(api: Api):
     await build(api)
     await api.bandit("held", "films", holdout={"share": 1.0, "serve": {"arms": ["a0", "a1", "a2", "a3"]}})
@@ -277,7 +271,6 @@ async def test_lists_of_a_holdout_and_candidates_are_distinct_too(api: Api):
     assert set(ids(rows[2])) == {"a7", "mine"}
 
 
-@pytest.mark.rest
 async def test_each_arm_comes_with_the_metadata_of_its_own_catalogue(api: Api):
     await build(api)
     asked = [
@@ -293,7 +286,6 @@ async def test_each_arm_comes_with_the_metadata_of_its_own_catalogue(api: Api):
     assert not any("metadata" in arm for arm in rows[2]["arms"])
 
 
-@pytest.mark.rest
 async def test_decisions_that_wait_for_rewards_are_logged_for_each_bandit(api: Api):
     await build(api)
     await api.bandit("waits", "shops", log={}, reward={"wait_s": 60, "default": 0.0})

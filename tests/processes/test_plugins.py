@@ -222,6 +222,7 @@ def test_commands_find_the_plugin_as_the_service_does(site: Path):
     assert shortlist(site, "inside", SHORTLIST_PLUGINS="shortlist_example")[0] == 0
     absent = {
         ("ingest", "--from", "kafka://h/t"): "ingest needs the package shortlist-streams (extra kafka)",
+        ("mcp",): "mcp needs the package shortlist-mcp (extra mcp)",
         ("export", "log", "b", "--out", "x", "--partition", "day"): (
             "export --partition day needs the package shortlist-lake (extra lake)"
         ),

@@ -1,0 +1,1 @@
+"""Tools of the Model Context Protocol for agents that decide by Shortlist."""
