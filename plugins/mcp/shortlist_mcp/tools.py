@@ -137,10 +137,16 @@ async def choose(
     with it when you know how it went. Sometimes an arm is chosen to learn about it, not because it is known
     to be the best.
     """
-    service = ctx.request_context.lifespan_context
+    service: Service = ctx.request_context.lifespan_context
     event = f"d-{secrets.token_hex(8)}"  # nobody guesses the decision of somebody else
-    given = {"key": key, "context": context, "candidates": candidates, "filter": filter, "weights": weights}
-    choice = await service.client(ctx).choose(bandit, event_id=event, k=k, include=["metadata"], **given)  # type: ignore[arg-type]  # None is as absent
+    given: Any = {
+        "key": key,
+        "context": context,
+        "candidates": candidates,
+        "filter": filter,
+        "weights": weights,
+    }
+    choice = await service.client(ctx).choose(bandit, event_id=event, k=k, include=["metadata"], **given)
     arms = [
         {"id": arm.id, "score": arm.score, "propensity": arm.propensity, "metadata": arm.metadata}
         for arm in choice.arms
@@ -165,7 +171,8 @@ async def reward(
     A decision counts once: a repeated reward is a `duplicate` and changes nothing. It can be rewarded for a
     day, if the service says nothing else.
     """
-    client = ctx.request_context.lifespan_context.client(ctx)
+    service: Service = ctx.request_context.lifespan_context
+    client = service.client(ctx)
     receipt = await client.reward(event_of(decision), value, arm, signal=signal)
     return {"accepted": receipt.accepted, "duplicate": receipt.duplicate}
 
@@ -177,7 +184,7 @@ async def explain(ctx: Context[Service, Any], decision: Decision) -> Document:
     The bandit must keep a log (`status` says `log`), and the row is there a second after the choice. Needs
     the scope read.
     """
-    service = ctx.request_context.lifespan_context
+    service: Service = ctx.request_context.lifespan_context
     token = service.token(decision)
     return short(asdict(await service.client(ctx).explain(decision.partition("/")[0], token)))
 
@@ -188,7 +195,8 @@ async def report(ctx: Context[Service, Any], bandit: Bandit) -> Document:
 
     The bandit must keep a log. Needs the scope read.
     """
-    return short(asdict(await ctx.request_context.lifespan_context.client(ctx).report(bandit)))
+    service: Service = ctx.request_context.lifespan_context
+    return short(asdict(await service.client(ctx).report(bandit)))
 
 
 @tool
@@ -198,8 +206,10 @@ async def add_arms(
     arms: Annotated[list[ArmOfTool], Field(min_length=1, max_length=1_000, description="The options.")],
 ) -> Document:
     """Add options that may be chosen from now on, or replace those of the same id. Needs the scope admin."""
-    client = ctx.request_context.lifespan_context.client(ctx)
-    written = await client.upsert_arms(catalogue, [arm.model_dump(exclude_none=True) for arm in arms])  # type: ignore[misc]
+    service: Service = ctx.request_context.lifespan_context
+    client = service.client(ctx)
+    rows: Any = [arm.model_dump(exclude_none=True) for arm in arms]
+    written = await client.upsert_arms(catalogue, rows)
     return {"added": written.added, "updated": written.updated}
 
 
@@ -212,7 +222,8 @@ async def status(
 
     With the name of one: also what its catalogue makes features of, and how many arms it has.
     """
-    client = ctx.request_context.lifespan_context.client(ctx)
+    service: Service = ctx.request_context.lifespan_context
+    client = service.client(ctx)
     if bandit is None:
         page = await client.list_bandits(limit=MOST_LISTED)
         return {"bandits": [about(each) for each in page.items], "more": page.next is not None}
