@@ -37,7 +37,7 @@ PLUGIN_COMMANDS = {
 
 TABLE_FLAGS = {
     "id", "features", "metadata", "text", "encoding", "encode", "reduce", "dry_run", "skip_bad",
-    "bad_as_missing", "tidy",
+    "bad_as_missing", "tidy", "replace_features",
 }  # fmt: skip
 EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log": "export_log"}
 
@@ -164,9 +164,6 @@ def _import(parsed: argparse.Namespace) -> None:
             options = history_options(parsed, "value_column")
             lines = files.import_history(client, parsed.name, parsed.files, options)
             print("\n".join(lines))
-        elif not of_table and files.are_exports(parsed.files):
-            replace = parsed.replace_features
-            print(files.import_arms(client, parsed.name, parsed.files, replace_features=replace))
         else:
             table = files.TableOptions(
                 parsed.id or "id", parsed.features, parsed.metadata, parsed.encoding, tuple(parsed.text),
@@ -176,11 +173,11 @@ def _import(parsed: argparse.Namespace) -> None:
                 table, parsed.encode, parsed.reduce, parsed.dry_run, parsed.skip_bad or 0,
                 parsed.replace_features, parsed.tidy,
             )  # fmt: skip
-            print("\n".join(files.import_tables(client, parsed.name, parsed.files, importing)))
+            print("\n".join(files.import_arms(client, parsed.name, parsed.files, importing)))
 
 
 def _check_files(parsed: argparse.Namespace) -> None:
-    if not parsed.files and parsed.metadata is None:
+    if not parsed.files:
         raise ShortlistError("FILE: name at least one file, before the options")
     if parsed.bad_as_missing == []:
         parsed.bad_as_missing = ["*"]

@@ -88,7 +88,6 @@ def test_a_table_becomes_a_catalogue_and_recommendations(client: Client, run: Ru
     assert "log" not in fields["price"]
     for name in ("name", "since", "url", "same"):
         assert f"  {name}: left out, " in said
-    assert "how popular an item is" not in said, "views say it"
     assert said.endswith(f"{ROWS} arms: {ROWS} added, 0 were there\n")
     catalogue = client.get_catalogue("shop")
     genres = [f"genres={each}" for each in fields["genres"]["values"]]
@@ -107,29 +106,16 @@ def test_a_table_becomes_a_catalogue_and_recommendations(client: Client, run: Ru
     assert len(client.choose("home", key="ann", k=5).arms) == 5
 
 
-def test_columns_that_repeat_others_are_not_hashed_and_those_for_people_are_named(
-    client: Client, run: Run, tmp_path: Path
-):
-    rng = np.random.default_rng(3)
-    lines = ["sku,Artikelname,line,linie,about,summary,bild,price"]
-    for n in range(300):
-        line, about = n % 100, " ".join(rng.choice(WORDS, 8))
-        lines.append(f"S{n},Shirt {n},line {line},Linie {line},{about},{about[6:]},https://x/{n}.jpg,{n % 9}")
+def test_columns_that_name_and_show_an_item_are_for_people(client: Client, run: Run, tmp_path: Path):
+    lines = ["sku,Artikelname,bild,price"]
+    lines += [f"S{n},Shirt {n},https://x/{n}.jpg,{n % 9}" for n in range(40)]
     path = tmp_path / "items.csv"
     path.write_text("\n".join(lines) + "\n")
     status, said, err = run("shop", path, "--id", "sku", "--encode")
     assert (status, err) == (0, "")
-    assert {name: each["kind"] for name, each in proposed(said).items()} == {
-        "linie": "hash", "about": "hash", "price": "number",
-    }  # fmt: skip
-    for words in (
-        "  line: left out, it says the same as linie",
-        "  summary: left out, its words are those of about",
-        "  Artikelname: the title of an item for people",
-        "  bild: the picture of an item for people",
-        "no column seems to say how popular an item is: new users are shown what most people like only after",
-    ):
-        assert words in said
+    assert list(proposed(said)) == ["price"]
+    assert "  Artikelname: the title of an item for people" in said
+    assert "  bild: the picture of an item for people" in said
     assert client.get_catalogue("shop").display == Display(title="Artikelname", picture="bild")
 
 
@@ -140,7 +126,6 @@ def test_names_with_umlauts_are_read_and_shown_as_they_are(run: Run, tmp_path: P
     status, said, err = run("laden", path, "--id", "sku", "--encode", "--dry-run")
     assert (status, err) == (0, "")
     assert '"name": "Verkäufe"' in said
-    assert "how popular an item is" not in said
     assert "  Título: the title of an item for people" in said
     assert sorted(proposed(said)["Raum"]["values"]) == ["Bäder", "Küche"]
 
@@ -273,7 +258,7 @@ def test_cells_that_are_bad_may_be_missing_and_spellings_of_a_value_one(
     assert "--tidy joins them" in said
     assert len(proposed(said)["brand"]["values"]) == 5
     assert err.endswith(
-        "items.csv: row 6: price: must be a number, and is a text; 3 rows are bad; "
+        "items.csv: row 6: price: must be a number; 3 rows are bad; "
         "--bad-as-missing price takes such cells for missing; --skip-bad 3 leaves them out"
     )
     flags = ["--id", "sku", "--tidy", "--bad-as-missing"]
@@ -305,7 +290,7 @@ def test_a_refusal_names_all_columns_with_bad_cells(client: Client, run: Run, tm
     assert run("shop", path, "--id", "sku", "--encode")[0] == 0
     path.write_text(good + "T1,ask,heavy,true\nT2,ask,7,maybe\nT 3,8,9,true\nT4,1\n")
     words = (
-        "items.csv: row 41: price: must be a number, and is a text; 4 rows are bad, in price 2, weight 1, "
+        "items.csv: row 41: price: must be a number; 4 rows are bad, in price 2, weight 1, "
         "sale 1, sku 1, cells 1; --bad-as-missing price weight sale takes such cells for missing; "
         "--skip-bad 4 leaves them out"
     )
@@ -320,15 +305,12 @@ def test_a_refusal_names_all_columns_with_bad_cells(client: Client, run: Run, tm
     ("cells", "found"),
     [
         (["12,50 EUR", "13 EUR"], (12.5, "EUR is left out")),
-        (["12,50", "13 €", "9 Euro"], (12.5, "EUR of 20 of its 30 numbers is left out")),
+        (["12,50", "13 €", "9 Euro"], (12.5, "EUR is left out")),
         (
             ["12.50 EUR", "13 USD"],
             ("12.50 EUR", "its numbers are of several units, EUR, USD: they stay texts"),
         ),
-        (
-            ["1.5 kg", "2 kg"],
-            ("1.5 kg", "numbers with kg behind them stay texts: leave it out to have numbers"),
-        ),
+        (["1.5 kg", "2 kg"], ("1.5 kg", None)),
         (["12,50", "13"], (12.5, None)),
     ],
 )
@@ -351,7 +333,7 @@ def test_amounts_of_several_units_in_a_field_of_numbers_are_said(run: Run, tmp_p
     path.write_text("sku,price\nT1,5 USD\nT2,5\nT3,7 EUR\n")
     status, said, _ = run("shop", path, "--id", "sku")
     assert status == 0
-    assert "price: EUR, USD are left out of 2 of its 3 numbers: its numbers are of several units" in said
+    assert "price: EUR, USD are left out" in said
 
 
 def test_the_index_of_a_filtered_table_of_pandas_is_no_feature(client: Client, run: Run, tmp_path: Path):
@@ -390,7 +372,7 @@ def test_texts_and_numbers_of_which_nearly_every_row_has_another_are_no_fields(r
     status, said, _ = run("new", path, "--id", "sku", "--encode", "--dry-run")
     assert (status, list(proposed(said))) == (0, ["x", "kind"])
     assert "street: left out, a name or an id: nearly every row has another one" in said
-    assert "article: left out, an id: every row has another one" in said
+    assert "article: left out, an id" in said
     assert "differ only" not in said
     assert sorted(proposed(said)["kind"]["values"]) == ["a0", "a1"], "and not what is there once"
 

@@ -1,13 +1,11 @@
 """Files of arms, learners and decision logs, into a service and out of it."""
 
-from shortlist_files.arm_files import are_exports
 from shortlist_files.arm_rows import FileError
 from shortlist_files.behaviour import Behaviour, read_behaviour
 from shortlist_files.exporting import export_catalogue, export_learners, export_log
 from shortlist_files.history import HistoryOptions, import_history
-from shortlist_files.importing import import_arms, import_learners
+from shortlist_files.importing import ImportOptions, import_arms, import_learners, propose_tables
 from shortlist_files.table_arms import TableOptions
-from shortlist_files.table_importing import ImportOptions, import_tables, propose_tables
 
 __all__ = [
     "Behaviour",
@@ -15,14 +13,12 @@ __all__ = [
     "HistoryOptions",
     "ImportOptions",
     "TableOptions",
-    "are_exports",
     "export_catalogue",
     "export_learners",
     "export_log",
     "import_arms",
     "import_history",
     "import_learners",
-    "import_tables",
     "propose_tables",
     "read_behaviour",
 ]

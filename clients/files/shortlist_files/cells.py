@@ -38,70 +38,22 @@ EXACT_DIGITS = 18  # of a whole number: one with more is of an article, and a fl
 
 MISSING = frozenset({"", "nan", "null", "none", "nat", "<na>", "n/a", "#n/a", "\\n"})
 MISSING_VALUES = MISSING | {"na", "-", "--", "?"}  # where the column has no texts
-BOOLEANS = {
-    "true": True,
-    "false": False,
-    "yes": True,
-    "no": False,
-    "on": True,
-    "off": False,
-    "t": True,
-    "f": False,
-    "y": True,
-    "n": False,
-}
-OPPOSITES = {
-    "no": "yes",
-    "on": "off",
-    "off": "on",
-    "t": "f",
-    "f": "t",
-    "y": "n",
-    "n": "y",
-}  # of abbreviations
-CURRENCIES = [
-    "AUD",
-    "BRL",
-    "CAD",
-    "CHF",
-    "CNY",
-    "CZK",
-    "DKK",
-    "EUR",
-    "GBP",
-    "HKD",
-    "HUF",
-    "IDR",
-    "ILS",
-    "INR",
-    "JPY",
-    "KRW",
-    "KZT",
-    "MXN",
-    "NOK",
-    "NZD",
-    "PLN",
-    "RON",
-    "RUB",
-    "SEK",
-    "SGD",
-    "THB",
-    "TRY",
-    "TWD",
-    "UAH",
-    "USD",
-    "VND",
-    "ZAR",
-]
-_CODE = "|".join(CURRENCIES)
+BOOLEANS = dict.fromkeys(("true", "yes", "on", "t", "y"), True) | dict.fromkeys(
+    ("false", "no", "off", "f", "n"), False
+)
+PAIRS = (("no", "yes"), ("on", "off"), ("t", "f"), ("y", "n"))
+OPPOSITES = dict(PAIRS) | {b: a for a, b in PAIRS if b != "yes"}  # of abbreviations
+CURRENCIES = (
+    "AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HKD|HUF|IDR|ILS|INR|JPY|KRW|KZT|MXN|NOK|NZD|PLN|RON|RUB|SEK|SGD|THB"
+    "|TRY|TWD|UAH|USD|VND|ZAR"
+)
 _SYMBOLS = "".join(chr(code) for code in range(0x10000) if unicodedata.category(chr(code)) == "Sc")
-_UNIT = rf"(?:(?:US|CA|AU|C|A|R|HK)?[{_SYMBOLS}]|{_CODE}|euros?|kr\.?|zł|Kč|Fr\.?|%)"
+_UNIT = rf"(?:(?:US|CA|AU|C|A|R|HK)?[{_SYMBOLS}]|{CURRENCIES}|euros?|kr\.?|zł|Kč|Fr\.?|%)"
 _DIGITS = r"(?:\d[\d.,'’\u00a0\u202f ]*|[.,]\d+)(?:[eE][+-]?\d+)?"
 AMOUNT = re.compile(
     rf"(?P<sign>[+\-−]?)\s*(?P<before>{_UNIT})?\s*(?P<sign2>[+\-−]?)(?P<digits>{_DIGITS})\s*(?P<after>{_UNIT})?",
     re.IGNORECASE,
 )
-WORD_BEHIND = re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*([^\W\d_]{1,12})")
 PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 WHOLE = re.compile(r"[+-]?\d+")
 # No thousands begin with 0: 0,500 is a half.
@@ -125,7 +77,7 @@ KINDS: Mapping[str, Kind] = {
 RULES: Mapping[str, str] = {
     "number": "must be a number",
     "boolean": "must be true or false",
-    "date": "must be a date",
+    "date": "must be a date of the calendar, in the format that most of the column have",
     "list": "must be a list",
     "text": "must be a text",
 }
@@ -137,6 +89,7 @@ class Column:
     ``declared``: its kind where something else says it. ``of_texts``: whether all cells are texts, as in CSV.
     ``semicolons``: whether these separate cells: commas are decimal there.
     ``parameters``: of the field of a catalogue that declares it.
+    ``detail``: of numbers the decimal mark, of dates the format.
     """
 
     def __init__(
@@ -148,27 +101,23 @@ class Column:
         declared: Kind | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        self.name = name
-        self._parameters = parameters or {}
-        self.of_texts = of_texts
-        self._semicolons = semicolons
+        self.name, self.of_texts = name, of_texts
         self.kind: Kind = declared or "text"
         self.detail = ""
-        self._declared = declared
+        self._semicolons, self._declared, self._parameters = semicolons, declared, parameters or {}
         self._waiting = Counter[str]()
         self._counts = Counter[str]()
         self._units = Counter[str]()
-        self._words = Counter[str]()  # behind numbers, that are no unit of money
         self._parts = Counter[str]()
-        self._has_codes = False
-        self._commas = Counter[str]()
+        self._marks = Counter[str]()
         self._booleans = set[str]()
+        self._has_codes = False
         self._others = 0
 
     def see(self, cells: Sequence[Any]) -> None:
         """Count some of the cells."""
         texts = cells if self.of_texts else [cell for cell in cells if isinstance(cell, str)]
-        self._others += sum(cell is not None for cell in cells) - len(texts) if texts is not cells else 0
+        self._others += 0 if self.of_texts else sum(cell is not None for cell in cells) - len(texts)
         self._waiting.update(texts)
         if len(self._waiting) > MOST_DISTINCT:
             self._classify()
@@ -180,26 +129,23 @@ class Column:
     def settle(self) -> None:
         """Decide what the column is of."""
         self._classify()
-        counts, total = self._counts, self._counts["all"]
         if self._declared == "number":
             self.detail = self._decimal_mark()
-            return
-        if self._declared is None:
-            self.kind, self.detail = self._found(counts, total) if total else ("value", "")
+        elif self._declared is None:
+            self.kind, self.detail = self._found() if self._counts["all"] else ("value", "")
 
     def expect_numbers(self) -> None:
         """Take a settled column for one of numbers if it has any: those that are none are then mistakes."""
         if self.kind in {"text", "date", "list"} and self._counts["number"] and len(self._units) <= 1:
             self.kind, self.detail = "number", self._decimal_mark()
 
-    def _found(self, counts: Counter[str], total: int) -> tuple[Kind, str]:  # noqa: PLR0911 - a row each
-        enough = SHARE * total
+    def _found(self) -> tuple[Kind, str]:
+        counts = self._counts
+        enough = SHARE * counts["all"]
         if not self.of_texts:
             is_money = counts["money"] >= enough and len(self._units) == 1
-            is_number = bool(self._others) and counts["number"] == total and not self._has_codes
-            if is_money or is_number:
-                return "number", self._decimal_mark()
-            return "value", ""
+            is_number = bool(self._others) and counts["number"] == counts["all"] and not self._has_codes
+            return ("number", self._decimal_mark()) if is_money or is_number else ("value", "")
         if not self._has_codes and counts["number"] >= enough and len(self._units) <= 1:
             return "number", self._decimal_mark()
         if counts["boolean"] >= enough and self._are_booleans():
@@ -210,14 +156,9 @@ class Column:
             best = max(count for count, _ in formats)
             names = [name for count, name in formats if count == best]
             return ("date", names[0]) if len(names) == 1 else ("text", "a date whose month is unknown")
-        if counts["json"] >= enough:
-            return "list", "json"
-        if (
-            self._parts
-            and counts["parts"]
-            and sum(n > 1 for n in self._parts.values()) >= len(self._parts) / 2
-        ):
-            return "list", "|"
+        again = sum(count > 1 for count in self._parts.values())
+        if counts["json"] >= enough or (counts["parts"] and 2 * again >= len(self._parts)):
+            return "list", ""
         return "text", ""
 
     def _are_booleans(self) -> bool:
@@ -230,7 +171,7 @@ class Column:
         """1,234 alone has thousands, but a decimal comma where semicolons separate cells; 1.234 has a decimal
         point, but 1.234 EUR thousands.
         """
-        marks = self._commas
+        marks = self._marks
         if marks[","] != marks["."]:
             return "," if marks[","] > marks["."] else "."
         if marks[",?"]:
@@ -240,59 +181,34 @@ class Column:
     @property
     def notes(self) -> Iterator[str]:
         """What nobody can tell of its numbers, and how they are taken; and what stands behind them."""
-        if ambiguous := self._ambiguous():
-            yield ambiguous
-        units = ", ".join(sorted(self._units))
-        if self._units and self.kind == "number":
-            count, every = self._units.total(), self._counts["number"]
-            of_them = f" of {count:,} of its {every:,} numbers" if count < every else ""
-            yield (
-                f"{self.name}: {units}{of_them} is left out"
-                if len(self._units) == 1
-                else (f"{self.name}: {units} are left out{of_them}: its numbers are of several units")
-            )
-        elif self.kind == "text" and len(self._units) > 1 and self._is_most(self._counts["number"]):
+        marks, units = self._marks, ", ".join(sorted(self._units))
+        if self.kind == "number" and not marks[","] and not marks["."]:
+            mark = "," if marks[",?"] else "." if marks[".?"] and (self._semicolons or units) else ""
+            meaning = "a decimal mark" if mark == self.detail else "a mark of thousands"
+            if mark:
+                yield f"{self.name}: numbers such as 1{mark}234 are ambiguous: it is taken for {meaning}"
+        if units and self.kind == "number":
+            yield f"{self.name}: {units} {'is' if len(self._units) == 1 else 'are'} left out"
+        elif len(self._units) > 1 and self._counts["number"] >= SHARE * self._counts["all"]:
             yield f"{self.name}: its numbers are of several units, {units}: they stay texts"
-        for word, count in self._words.most_common(1):
-            if self.kind == "text" and self._is_most(count):
-                yield f"{self.name}: numbers with {word} behind them stay texts: leave it out to have numbers"
-
-    def _is_most(self, count: int) -> bool:
-        return count >= SHARE * self._counts["all"]
-
-    def _ambiguous(self) -> str:
-        marks = self._commas
-        if self.kind != "number" or marks[","] or marks["."]:
-            return ""
-        mark = "," if marks[",?"] else "." if marks[".?"] and (self._semicolons or self._units) else ""
-        meaning = "a decimal mark" if mark == self.detail else "a mark of thousands"
-        return (
-            f"{self.name}: numbers such as 1{mark}234 are ambiguous: it is taken for {meaning}"
-            if mark
-            else ""
-        )
 
     def _classify(self) -> None:
         counts = self._counts
         for raw, times in self._waiting.items():
             text = raw.strip()
-            if text.lower() in MISSING:
-                continue
-            if text.lower() in MISSING_VALUES:
-                counts["dash"] += times
+            word = text.lower()
+            if word in MISSING_VALUES:
                 continue
             counts["all"] += times
-            self._parts_of(text, times)
+            self._add_parts(text, times)
             if self._is_amount(text, times):
                 continue
-            if (behind := WORD_BEHIND.fullmatch(text)) is not None:
-                self._words[behind[1]] += times
-            if text.lower() in BOOLEANS:
+            if word in BOOLEANS:
                 counts["boolean"] += times
-                self._booleans.add(text.lower())
+                self._booleans.add(word)
             elif text[:1] in "[(" and list_of(text) is not None:
                 counts["json"] += times
-            if DATE_LIKE.match(text):
+            elif DATE_LIKE.match(text):
                 for each in (ISO, *DATE_FORMATS):
                     # the months of 1,000 dates tell the format: to try all takes long
                     if counts["dates"] < 1_000 or counts[each] >= SHARE * counts["dates"] / 2:
@@ -319,10 +235,10 @@ class Column:
         # 00501 is a postal code and 12345678901234567890 a number of an article
         is_long = WHOLE.fullmatch(number) is not None and len(number.strip("+-")) > EXACT_DIGITS
         self._has_codes |= re.match(r"0\d", digits) is not None or is_long
-        self._commas[mark] += times
+        self._marks[mark] += times
         return True
 
-    def _parts_of(self, text: str, times: int) -> None:
+    def _add_parts(self, text: str, times: int) -> None:
         if self.of_texts and len(self._parts) <= MOST_DISTINCT:
             parts = text.split("|")
             if all(part.strip() and len(part) <= MAX_PART_CHARS for part in parts):
@@ -331,7 +247,7 @@ class Column:
 
     def value(self, cell: Any) -> Any:
         """What a cell means: a value that JSON can hold, None where it is missing. Raises ValueError."""
-        found = self._found_in(cell)
+        found = self._coerced(plain(cell)) if not isinstance(cell, str) else self._parsed(cell)
         if self._parameters and isinstance(found, int | float):
             self._check(found)
         return found
@@ -347,36 +263,29 @@ class Column:
         if abs(scaled - (parameters.get("mean") or 0.0)) > MAX_SCALED * (parameters.get("scale") or 1.0):
             raise ValueError("is more than 1,000,000 times scale from the mean of its field")
 
-    def _found_in(self, cell: Any) -> Any:  # noqa: PLR0911 - one for each kind
-        if cell is None:
-            return None
-        if not isinstance(cell, str):
-            return self._coerced(plain(cell))
+    def _parsed(self, cell: str) -> Any:  # noqa: PLR0911 - one for each kind
         text = cell.strip()
-        if text.lower() in MISSING or (self.kind not in {"text", "value"} and text.lower() in MISSING_VALUES):
+        word = text.lower()
+        if word in MISSING or (self.kind not in {"text", "value"} and word in MISSING_VALUES):
             return None
         match self.kind:
             case "number":
-                if self._declared is not None and text.lower() in BOOLEANS:
-                    return int(BOOLEANS[text.lower()])
+                if self._declared is not None and word in BOOLEANS:
+                    return int(BOOLEANS[word])
                 return number_of(text, self.detail)
-            case "boolean" if text.lower() in BOOLEANS:
-                return BOOLEANS[text.lower()]
+            case "boolean" if word in BOOLEANS:
+                return BOOLEANS[word]
             case "date":
                 found = date_of(text, self.detail or ISO)
                 if found is not None:
                     return iso(found)
             case "list":
-                return self._list(text)
+                parts = list_of(text) if text[:1] in "[(" else [part.strip() for part in text.split("|")]
+                if parts is not None:
+                    return [each for each in map(plain, parts) if each is not None]
             case "text" | "value":
                 return composed(cell if self.kind == "value" else text)
-        raise fault(self.kind, cell)
-
-    def _list(self, text: str) -> list[Any]:
-        found = list_of(text) if text[:1] in "[(" else [part.strip() for part in text.split("|")]
-        if found is None:
-            raise fault("list", text)
-        return [each for each in map(plain, found) if each is not None]
+        raise ValueError(RULES[self.kind])
 
     def _coerced(self, value: Any) -> Any:
         """A value of a typed file as the column's declared kind has it."""
@@ -393,7 +302,7 @@ class Column:
                 return [str(each) for each in value] if isinstance(value, list) else [str(value)]
         rules = {"number": int | float, "text": str}
         if self._declared in rules and not isinstance(value, rules[self._declared]):
-            raise fault(self._declared, value)
+            raise ValueError(RULES[self._declared])
         return value
 
 
@@ -436,10 +345,8 @@ def plain(value: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each typ
         case Mapping():
             return {str(name): part for name, each in value.items() if (part := plain(each)) is not None}
         case list() | tuple():
-            if value and all(
-                isinstance(each, tuple) and len(each) == 2 for each in value
-            ):  # a map of Arrow's
-                return plain(dict(value))
+            if value and all(isinstance(each, tuple) and len(each) == 2 for each in value):
+                return plain(dict(value))  # a map of Arrow's
             return [part for part in map(plain, value) if part is not None]
     if hasattr(value, "tolist"):  # numbers and arrays of numpy and Arrow
         return plain(value.tolist())
@@ -468,17 +375,16 @@ def plain_number(text: str, mark: str) -> str:
         return text
     amount = AMOUNT.fullmatch(text)
     if amount is None or (amount["sign"] and amount["sign2"]):
-        raise fault("number", text)
+        raise ValueError(RULES["number"])
     digits, _, exponent = re.sub("[eE]", "e", amount["digits"].strip()).partition("e")
     own = mark or "."
-    misplaced = ValueError(f"must be a number with a decimal {'comma' if own == ',' else 'point'}")
     whole, _, rest = digits.partition(own)
     for group, pattern in GROUPED.items():
         if group != own and pattern.fullmatch(whole):
             whole = whole.replace(group, "")
             break
     if not re.fullmatch(r"\d*", whole) or not re.fullmatch(r"\d*", rest) or not whole + rest:
-        raise misplaced
+        raise ValueError(f"must be a number with a decimal {'comma' if own == ',' else 'point'}")
     sign = "-" if (amount["sign"] or amount["sign2"]) in {"-", "−"} else ""
     number = f"{sign}{whole or '0'}" + (f".{rest}" if rest else "")
     return f"{number}e{exponent}" if exponent else number
@@ -493,30 +399,6 @@ def _mark_of(digits: str) -> str:
     if other in digits or not GROUPED[mark].fullmatch(digits):
         return mark
     return f"{mark}?"
-
-
-def fault(kind: Kind, cell: Any) -> ValueError:
-    """That a cell is not of the kind that it must be."""
-    found = kind_of(cell)
-    if kind == "date" and found == "a date":
-        return ValueError("must be a date of the calendar, in the format that most of the column have")
-    return ValueError(f"{RULES[kind]}, and is {found}")
-
-
-def kind_of(cell: Any) -> str:
-    """What a cell that is wrong is, in words that do not repeat it."""
-    if not isinstance(cell, str):
-        kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
-        return kinds.get(type(cell), "a value of another type")
-    text = cell.strip()
-    if text.lower() in BOOLEANS:
-        return "a word for true or false"
-    if DATE_LIKE.match(text):
-        return "a date"
-    if len(text) <= MAX_PART_CHARS and (amount := AMOUNT.fullmatch(text)):
-        unit = amount["before"] or amount["after"]
-        return f"an amount in {unit.upper()}" if unit else "a number"
-    return "a text with digits" if re.search(r"\d", text) else "a text"
 
 
 def list_of(text: str) -> list[Any] | None:

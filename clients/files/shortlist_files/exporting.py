@@ -11,20 +11,19 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from shortlist_client.answers import LearnerCopy, Page
 from shortlist_client.bodies import ExportFormat
 from shortlist_client.client import Client
 from shortlist_client.phrases import counted
 from shortlist_client.progress import meter
-from shortlist_files.arm_files import kind_of
-from shortlist_files.arm_readers import ids_path
 from shortlist_files.arm_rows import FileError
-from shortlist_files.arm_writers import NpyWriter, ids_path_of_part
-from shortlist_files.learner_files import writer_of
+from shortlist_files.matrices import ids_path
 from shortlist_files.versions import check_version
+from shortlist_files.writers import NpyWriter, arm_writer_of, ids_path_of_part, writer_of
 
 T = TypeVar("T")
 
@@ -37,14 +36,13 @@ def export_catalogue(client: Client, name: str, out: Path) -> str:
 
     Raises FileError, ShortlistError.
     """
-    kind = kind_of(out)
-    names = [out, ids_path(out)] if kind.writer is NpyWriter else [out]
+    make = arm_writer_of(out)
+    names = [out, ids_path(out)] if make is NpyWriter else [out]
     with made(*names) as parts:
         check_version(client)
         found = client.get_catalogue(name)
         is_fitted = found.reduction is None or found.reduction.state != "not_fitted"
-        writer = kind.writer(parts[0], found.dim if is_fitted else found.given)
-        count = 0
+        writer, count = make(parts[0], found.dim if is_fitted else found.given), 0
         try:
             with meter("arms", found.size, "arms") as advance:
                 for arms in pages(lambda cursor: client.list_arms(name, cursor=cursor, limit=PAGE)):
@@ -69,14 +67,16 @@ def export_catalogue(client: Client, name: str, out: Path) -> str:
 def export_learners(client: Client, name: str, out: Path) -> str:
     """Write the whole state of every learner that has rewards; as ``export_catalogue``."""
     make = writer_of(out)
+
+    def page(cursor: str | None) -> Page[LearnerCopy]:
+        return client.list_learners(name, cursor=cursor, limit=PAGE, include="state")
+
     with made(out) as (part,):
         check_version(client)
         writer, count = make(part), 0
         try:
             with meter("learners", None, "learners") as advance:
-                for learners in pages(
-                    lambda cursor: client.list_learners(name, cursor=cursor, limit=PAGE, include="state")
-                ):
+                for learners in pages(page):
                     writer.write([_with_state(client, name, learner) for learner in learners])
                     count += len(learners)
                     advance(len(learners))
@@ -122,17 +122,15 @@ def priors_path(log: Path) -> Path:
 
 def export_priors(client: Client, name: str, out: Path) -> str | None:
     """Write the versions of the learned prior of a bandit, the oldest first; None: it has none."""
-    first = client.list_priors(name, limit=PAGE)
-    if not first.items:
+    if not client.list_priors(name, limit=1).items:
         return None
-    count, page = 0, first
+    count = 0
     with made(out) as (part,), part.open("w", encoding="utf-8") as file:
-        while True:
-            file.writelines(json.dumps(asdict(version)) + "\n" for version in page.items)
-            count += len(page.items)
-            if page.next is None:
-                break
-            page = client.list_priors(name, cursor=page.next, limit=PAGE)
+        # its page is a type of its own, with the fields of Page
+        of_priors: Any = partial(client.list_priors, name, limit=PAGE)
+        for versions in pages(lambda cursor: of_priors(cursor=cursor)):
+            file.writelines(json.dumps(asdict(version)) + "\n" for version in versions)
+            count += len(versions)
     return f"{count:,} versions of its prior in {out}"
 
 

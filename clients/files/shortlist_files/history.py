@@ -10,47 +10,45 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
-import shlex
 import sys
 import time
 from base64 import urlsafe_b64encode
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from shortlist_client.answers import Bandit, Prior, Receipt
 from shortlist_client.client import Client
 from shortlist_client.errors import Forbidden, Unavailable
 from shortlist_client.phrases import counted
 from shortlist_client.progress import meter
-from shortlist_files.arm_rows import FileError, wrong
-from shortlist_files.cells import PLAIN, Column, kind_of, plain
-from shortlist_files.table_arms import identifier_of, listed, shown
-from shortlist_files.table_importing import SHOWN_ARMS, BadRows
-from shortlist_files.tables import BadRow, Rows, note_fault, open_tables
+from shortlist_files.arm_rows import BadRow, FileError, note_fault, wrong
+from shortlist_files.bad_rows import BadRows
+from shortlist_files.cells import PLAIN, Column, plain
+from shortlist_files.table_arms import identifier_of
+from shortlist_files.tables import listed, open_tables, shown
 from shortlist_files.versions import check_version
 
+T = TypeVar("T")
 BATCH = 5_000
 # Of every 16 rows these are sent together, where arms have effects: what an arm is taught is what a key's
 # learner, and a prior, did not expect. So both are brought up to now in between, ever less often.
 PARTS = (range(1), range(1, 2), range(2, 4), range(4, 8), range(8, 16))
 WHOLE = (range(16),)
-WITH_BEHAVIOUR = ("shortlist", "embed")  # the command that makes features of a history
 MAX_VALUE = 1e9  # as of a call
 FIRST_MS, AHEAD_MS = 10**11, 60_000  # what the service takes
 S_BELOW, US_FROM = 10**11, 10**14  # of times since 1970: as ms they would be of 1973, and of 5138
 A_TIME = "must be a time, such as 2026-01-31 18:30, or a number of seconds since 1970"
 MOST_WAIT_S, MOST_WAIT_BETWEEN_S = 60.0, 10.0  # until rewards are applied: at the end, and between parts
 POLL_S, TOLD_S = 0.1, 1.0
-HISTORY_SHARE = 0.95  # of what the store may take: beyond, observations are refused
-ID_BYTES = 165  # of an id in the store, beside its name and an eighth
-NAME_BYTES = 30
+SHOWN_ROWS = 3
+MOST_REMEMBERED = 1_000_000  # different cells of a column
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +74,30 @@ class HistoryOptions:
         names = (self.event, self.key, self.arm, self.value, self.at)
         return [name for name in names if name is not None]
 
+    def without_times(self) -> HistoryOptions:
+        return replace(self, at=None)
+
 
 @dataclass(slots=True)
 class Observed:
-    """Observations of rows that follow each other, and what is wrong with the others."""
+    """Rows that follow each other, and what is wrong with the others.
+
+    ``rows``: event, key, arm, value, and ms since 1970; "" or 0 where there is no such column, a value of 1.
+    """
 
     path: Path
     numbers: list[int] = field(default_factory=list)
-    items: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[tuple[str, str, str, float, int]] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Observations as they are sent, and the numbers of their rows."""
+
+    path: Path
+    numbers: Sequence[int]
+    items: list[dict[str, Any]]
 
 
 def import_history(client: Client, bandit: str, files: Sequence[Path], options: HistoryOptions) -> list[str]:
@@ -92,64 +105,27 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
     check_version(client)
     found = client.get_bandit(bandit)
     _check_bandit(found, options)
-    history = History(files, options)
-    bad, count, id_bytes = BadRows(options.skip_bad), 0, 0
-    with meter("checked", history.rows_total, "rows") as advance, closing(history.batches()) as batches:
-        for batch in batches:
-            bad.note(batch.path, batch.bad)
-            count += len(batch.items)
-            if options.event is None:
-                names = sum(len(item["id"]) + len(item.get("key", "")) + NAME_BYTES for item in batch.items)
-                id_bytes += ID_BYTES * len(batch.items) + names * 9 // 8
-            advance(len(batch.items) + len(batch.bad))
+    history, bad, count = History(files, options), BadRows(options.skip_bad), 0
+    with meter("checked", history.rows_total, "rows") as advance, closing(history.observed()) as all_rows:
+        for observed in all_rows:
+            bad.note(observed.path, observed.bad)
+            count += len(observed.rows)
+            advance(len(observed.rows) + len(observed.bad))
     if bad.refusal is not None:
         raise bad.refusal
-    lines = [*history.notes]
     if not count:
         raise FileError(f"{files[0]}: there are no rows in it")
     if options.dry_run:
-        items = (item for batch in history.batches() for item in batch.items)
-        shown_items = [json.dumps(item, ensure_ascii=False) for item in islice(items, SHOWN_ARMS)]
-        return [
-            *lines,
-            *bad.lines(),
-            *shown_items,
-            f"dry run: {counted(count, 'row is', 'rows are')} right, nothing was sent",
-        ]
+        items = (json.dumps(item, ensure_ascii=False) for batch in history.batches() for item in batch.items)
+        right = f"dry run: {counted(count, 'row is', 'rows are')} right, nothing was sent"
+        return [*history.notes, *bad.lines(), *islice(items, SHOWN_ROWS), right]
     bad.write()
     if options.event is not None:
-        return [*lines, *bad.lines(), *_send(client, bandit, history, count, WHOLE)]
-    for line in _warned(client, id_bytes):
-        print(line, file=sys.stderr, flush=True)
+        return [*history.notes, *bad.lines(), *_send(client, bandit, history, count, WHOLE)]
     with_effects = getattr(found, "arm_effects", "off") == "auto"  # an older service has none
-    lines += [*bad.lines(), *_send(client, bandit, history, count, PARTS if with_effects else WHOLE)]
-    lines += _refresh(client, bandit, with_effects) if found.prior == "learned" else ()
-    return [*lines, *_advice(client, found, files, options)]
-
-
-def _advice(client: Client, bandit: Bandit, files: Sequence[Path], options: HistoryOptions) -> Iterator[str]:
-    """How a history is worth more than with features that come from columns of a table alone."""
-    try:
-        catalogue = client.get_catalogue(bandit.catalogue)
-    except Forbidden:
-        return
-    if (
-        options.key is None
-        or catalogue.behaviour is not None
-        or not (catalogue.features and catalogue.features.fields)
-    ):
-        return
-    columns = {"key": options.key, "arm": options.arm, "value": options.value}
-    named = [word for name, column in columns.items() if column for word in (f"--{name}-column", column)]
-    new = f"{catalogue.id}-2"
-    command = shlex.join(
-        [*WITH_BEHAVIOUR, "--history", *map(str, files), "--catalogue", new, "--from", catalogue.id, *named]
-    )
-    yield (
-        f"the features of {catalogue.id} say nothing of what the same keys like, which is most of what a "
-        f"history knows: `{command}` makes features of it. A new bandit with {new} begins with what "
-        "this says of people, and is not taught it again"
-    )
+    lines = [*history.notes, *bad.lines()]
+    lines += _send(client, bandit, history, count, PARTS if with_effects else WHOLE)
+    return [*lines, *(_refresh(client, bandit, with_effects) if found.prior == "learned" else ())]
 
 
 def _check_bandit(bandit: Bandit, options: HistoryOptions) -> None:
@@ -245,75 +221,47 @@ def _refresh(client: Client, bandit: str, with_effects: bool) -> Iterator[str]:
             yield found if effects.version else "no effects of arms beyond their features were found"
 
 
-def _warned(client: Client, id_bytes: int) -> Iterator[str]:
-    """A line, if the ids take more than half of the room that the store has left for a history."""
-    try:
-        text = client.metrics()
-    except Forbidden:  # a key without the scope read
-        return
-    found = dict(re.findall(r"^shortlist_store_(bytes|most_bytes) (\S+)$", text, re.MULTILINE))
-    held, most = float(found.get("bytes", "nan")), float(found.get("most_bytes", "nan"))
-    left = HISTORY_SHARE * most - held
-    if id_bytes > left / 2:
-        yield (
-            f"the ids of these rows may take {_mb(id_bytes)} of the {_mb(max(0.0, left))} that are left in "
-            f"the store (SHORTLIST_MAX_STORE_MB); what has no room is refused, and can be "
-            f"sent again when ids have expired (SHORTLIST_OBSERVATION_TTL_S)"
-        )
-
-
-def _mb(count: float) -> str:
-    return f"{count / 2**20:,.1f} MB"
-
-
 class History:
-    """The observations of some tables; ``columns`` tell what cells mean.
-
-    Raises FileError: a file cannot be read, or lacks a column.
-    """
+    """The observations of some tables. Raises FileError: a file cannot be read, or lacks a column."""
 
     def __init__(self, files: Sequence[Path], options: HistoryOptions) -> None:
         self._options = options
-        self.tables = [
-            table
-            for path in files
-            for table in open_tables(
-                path, id_column=options.arm or options.event or "", encoding=options.encoding
-            )
-        ]
-        for table in self.tables:
+        name = options.arm or options.event or ""
+        opened = [open_tables(path, id_column=name, encoding=options.encoding) for path in files]
+        self._tables = [table for some in opened for table in some]
+        for table in self._tables:
             for name in options.columns:
                 if name not in table.names:
                     wrong(table.path, None, None, f"has no column {shown(name)}, of {listed(table)}")
-        self.notes = [f"{table.path.name} {table.note}" for table in self.tables if table.note]
-        of_texts = all(table.is_text for table in self.tables)
-        semicolons = any(table.delimiter == ";" for table in self.tables)
-        self.columns: dict[str, Column] = {}
-        if options.value is not None:
-            self.columns[options.value] = Column(options.value, of_texts=of_texts, semicolons=semicolons)
-        if options.at is not None:
-            self.columns[options.at] = Column(options.at, of_texts=of_texts)
+        self.notes = [f"{table.path.name} {table.note}" for table in self._tables if table.note]
+        of_texts = all(table.is_text for table in self._tables)
+        semicolons = any(table.delimiter == ";" for table in self._tables)
+        columns = {
+            name: Column(name, of_texts=of_texts, semicolons=semicolons)
+            for name in (options.value, options.at)
+            if name is not None
+        }
         self.rows_total = 0
-        for table in self.tables:
+        for table in self._tables:
             for rows in table.rows(options.columns):
-                for name, column in self.columns.items():
+                for name, column in columns.items():
                     column.see(rows.cells[name])
                 self.rows_total += len(rows) + len(rows.bad)
-        for column in self.columns.values():
+        for column in columns.values():
             column.settle()
         if options.value is not None:
-            self.columns[options.value].expect_numbers()
-        self.notes += [note for column in self.columns.values() for note in column.notes]
-        # The names of an observation, and the columns that they come from.
-        parts: list[tuple[str, str | None, Callable[[Any], Any]]] = [
-            ("event_id", options.event, identifier_of),
-            ("key", options.key, identifier_of),
-            ("arm", options.arm, identifier_of),
-            ("value", options.value, lambda cell: value_of(self.columns[options.value or ""], cell)),
-            ("at", options.at, self.time_of),
+            columns[options.value].expect_numbers()
+        self.notes += [note for column in columns.values() for note in column.notes]
+        latest_ms = time.time_ns() // 1_000_000 + AHEAD_MS
+        value, at = columns.get(options.value or ""), columns.get(options.at or "")
+        # The names of an observation, the columns that they come from, and what they are without one.
+        self._parts: list[tuple[str, str | None, Callable[[Any], Any], Any]] = [
+            ("event_id", options.event, _remembering(identifier_of), ""),
+            ("key", options.key, _remembering(identifier_of), ""),
+            ("arm", options.arm, _remembering(identifier_of), ""),
+            ("value", options.value, _remembering(partial(_value_of, value)), 1.0),
+            ("at", options.at, _remembering(partial(_time_of, at, latest_ms)), 0),
         ]
-        self._parts = [(name, column, parse) for name, column, parse in parts if column is not None]
-        self._latest_ms = time.time_ns() // 1_000_000 + AHEAD_MS
 
     @property
     def has_times(self) -> bool:
@@ -332,72 +280,91 @@ class History:
         rewards: list[Any] = [{"bandit": bandit, **item} for item in items]
         return client.reward_batch(rewards)
 
-    def batches(self) -> Generator[Observed, None, None]:
-        """The observations of each table, some thousand at a time."""
-        equal = Counter[bytes]()
-        for table in self.tables:
-            batch = Observed(table.path)
-            for rows in table.rows(self._options.columns):
-                self._add(rows, batch, equal)
-                if len(batch.items) + len(batch.bad) >= BATCH:
-                    yield batch
-                    batch = Observed(table.path)
-            yield batch
+    def observed(self) -> Generator[Observed, None, None]:
+        """The rows of each table, some thousand at a time."""
+        for table in self._tables:
+            for rows in table.rows(self._options.columns, BATCH):
+                faults, columns = dict[int, BadRow](), list[Sequence[Any]]()
+                for _, name, parse, absent in self._parts:
+                    if name is None:
+                        columns.append([absent] * len(rows))
+                        continue
+                    parsed = list[Any]()
+                    for place, cell in enumerate(rows.cells[name]):
+                        try:
+                            parsed.append(parse(cell))
+                        except ValueError as error:
+                            parsed.append(absent)
+                            note_fault(faults, place, rows.fault(place, name, str(error), cell))
+                    columns.append(parsed)
+                good = [place for place in range(len(rows)) if place not in faults]
+                found = list(zip(*columns, strict=True))
+                bad = sorted([*rows.bad, *faults.values()], key=lambda each: each.row)
+                numbers = [rows.numbers[place] for place in good]
+                yield Observed(table.path, numbers, [found[place] for place in good], bad)
 
-    def _add(self, rows: Rows, batch: Observed, equal: Counter[bytes]) -> None:
-        batch.bad += rows.bad
-        columns = [rows.cells[name] for name in self._options.columns]
-        for place, number in enumerate(rows.numbers):
-            cells = dict(zip(self._options.columns, (column[place] for column in columns), strict=True))
-            item, faults = dict[str, Any](), dict[int, BadRow]()
-            for name, column, parse in self._parts:
-                try:
-                    item[name] = parse(cells[column])
-                except ValueError as error:
-                    line = None if rows.lines is None else rows.lines[place]
-                    note_fault(faults, place, BadRow(number, column, str(error), cells[column], line))
-            if faults:
-                batch.bad += faults.values()
-                continue
-            item.setdefault("value", 1.0)
-            content = json.dumps(item, sort_keys=True)
-            if not self.has_times:
-                row = _digest(content)
-                equal[row] += 1
-                content += f"#{equal[row]}"
-            name = "reward_id" if self.is_of_events else "id"
-            batch.items.append({name: f"r{urlsafe_b64encode(_digest(content)).decode()}", **item})
-            batch.numbers.append(number)
+    def batches(self) -> Iterator[Batch]:
+        """The observations as they are sent."""
+        equal, id_name = Counter[bytes](), "reward_id" if self.is_of_events else "id"
+        names = [name if column or name == "value" else "" for name, column, _, _ in self._parts]
+        for observed in self.observed():
+            items = list[dict[str, Any]]()
+            for row in observed.rows:
+                item = {name: value for name, value in zip(names, row, strict=True) if name}
+                content = json.dumps(item, sort_keys=True)
+                if not self.has_times:
+                    digest = _digest(content)
+                    equal[digest] += 1
+                    content += f"#{equal[digest]}"
+                items.append({id_name: f"r{urlsafe_b64encode(_digest(content)).decode()}", **item})
+            yield Batch(observed.path, observed.numbers, items)
 
-    def time_of(self, cell: Any) -> int:
-        """When a row was, ms since 1970. Raises ValueError."""
-        if isinstance(cell, dt.datetime | dt.date) and cell == cell:  # noqa: PLR0124 - pandas' NaT
-            at_ms = _ms(cell)
-        else:
-            value = self.columns[self._options.at or ""].value(cell)
-            if value is None:
-                raise ValueError("is missing")
-            at_ms = ms_of(value)
-        if not FIRST_MS <= at_ms <= self._latest_ms:
-            raise ValueError("is in the future" if at_ms > self._latest_ms else "is before March 1973")
-        return at_ms
+
+def _remembering(parse: Callable[[Any], T]) -> Callable[[Any], T]:
+    """``parse``, which remembers what it made of the first cells that are different: ids come many times."""
+    known = dict[Hashable, T]()
+
+    def remembered(cell: Any) -> T:
+        try:
+            return known[cell]
+        except KeyError:
+            result = parse(cell)
+            if len(known) < MOST_REMEMBERED and cell == cell:  # noqa: PLR0124 - not NaN
+                known[cell] = result
+            return result
+        except TypeError:  # a list, which is wrong anyway
+            return parse(cell)
+
+    return remembered
 
 
 def _digest(content: str) -> bytes:
     return blake2b(content.encode(), digest_size=15).digest()
 
 
-def value_of(column: Column, cell: Any) -> float:
-    """The number in a cell. Raises ValueError."""
-    value = plain(column.value(cell))
+def _value_of(column: Column | None, cell: Any) -> float:
+    value = None if column is None else plain(column.value(cell))
     if value is None:
         raise ValueError("is missing")
     if not isinstance(value, int | float):
-        reason = f"must be a number, or true or false, and is {kind_of(cell)}"
-        raise ValueError(reason)  # noqa: TRY004 - as all that is wrong with a cell
+        raise ValueError("must be a number, or true or false")  # noqa: TRY004 - as all that is wrong with a cell
     if abs(value) > MAX_VALUE:
         raise ValueError(f"must be at most {MAX_VALUE:.0f} in magnitude")
     return float(value)
+
+
+def _time_of(column: Column | None, latest_ms: int, cell: Any) -> int:
+    """When a row was, ms since 1970. Raises ValueError."""
+    if isinstance(cell, dt.datetime | dt.date) and cell == cell:  # noqa: PLR0124 - pandas' NaT
+        at_ms = _ms(cell)
+    else:
+        value = None if column is None else column.value(cell)
+        if value is None:
+            raise ValueError("is missing")
+        at_ms = ms_of(value)
+    if not FIRST_MS <= at_ms <= latest_ms:
+        raise ValueError("is in the future" if at_ms > latest_ms else "is before March 1973")
+    return at_ms
 
 
 def ms_of(value: Any) -> int:

@@ -7,8 +7,13 @@ is there as it is stays untouched, so an import that was interrupted is run agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,71 +24,251 @@ from shortlist_client.client import Client
 from shortlist_client.errors import NotFound
 from shortlist_client.phrases import counted
 from shortlist_client.progress import meter
-from shortlist_files.arm_files import kind_of
-from shortlist_files.arm_rows import ArmRows, FileError, check
-from shortlist_files.learner_files import LearnerRow, learners_of
+from shortlist_files.arm_rows import ArmRows, FileError
+from shortlist_files.bad_rows import BadRows
+from shortlist_files.cells import KINDS
+from shortlist_files.learner_files import learners_of
+from shortlist_files.proposals import Proposal, Statistics, propose
 from shortlist_files.replacing import check_replaced
+from shortlist_files.spellings import Spellings
+from shortlist_files.table_arms import TableArms, TableOptions, Taken
 from shortlist_files.versions import check_version
 
 REQUEST_BYTES = 1 << 22
 HEAD_BYTES = 4
+SHOWN_ARMS = 3
 
 
-def catalogue_of(client: Client, name: str) -> Catalogue:
-    """Raises FileError: there is none, and how to make one."""
-    try:
-        return client.get_catalogue(name)
-    except NotFound:
-        message = f"there is no catalogue {name}: make it first, by PUT /v1/catalogues/{name}"
-        raise FileError(f"{message}, or from the columns of a table with --encode") from None
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """How arms are imported.
+
+    ``encode``    make the catalogue, with fields for the columns
+    ``reduce``    make the catalogue, with so many principal components of the embeddings
+    ``skip_bad``  how many bad rows may be left out, and written beside
+    ``replace_features``  also where they have little to do with those that bandits have learned from
+    ``tidy``      join values that differ only in case or blanks
+    """
+
+    table: TableOptions = field(default_factory=TableOptions)
+    encode: bool = False
+    reduce: int | None = None
+    dry_run: bool = False
+    skip_bad: int = 0
+    replace_features: bool = False
+    tidy: bool = False
+
+    @property
+    def makes(self) -> bool:
+        """Whether a catalogue is made that is not there."""
+        return self.encode or self.reduce is not None
+
+
+@dataclass(slots=True)
+class _Checked:
+    """What the rows came to. ``statistics``: of a catalogue that is to be made. ``ids``: their hashes."""
+
+    bad: BadRows
+    spellings: Spellings
+    statistics: Statistics | None
+    ids: list[NDArray[np.int64]] = field(default_factory=lambda: [np.empty(0, np.int64)])
 
 
 def import_arms(
     client: Client,
     catalogue: str,
     files: Sequence[Path],
+    options: ImportOptions | None = None,
     *,
-    replace_features: bool = False,
     request_bytes: int = REQUEST_BYTES,
-) -> str:
-    """Send the arms of all files; a line that says what was done. Raises FileError, ShortlistError.
+) -> list[str]:
+    """Send the arms of files; lines that say what was done. Raises FileError, ShortlistError.
 
     ``request_bytes``: a request is sent once it has so many.
-    ``replace_features``: also where they have little to do with those that bandits have learned from.
     """
-    readers = [(path, kind_of(path).read) for path in files]
+    options = options or ImportOptions()
     check_version(client)
-    dim = catalogue_of(client, catalogue).given
-    ids: list[NDArray[np.int64]] = [np.empty(0, np.int64)]  # their hashes: eight bytes an arm
-    with meter("checked", None, "arms") as advance:
-        for path, read in readers:
-            for rows in read(path, dim):
-                check(path, rows, dim)
-                ids.append(np.fromiter(map(hash, rows.ids), np.int64, len(rows)))
-                advance(len(rows))
-    count, arms = sum(map(len, ids)), len(np.unique(np.concatenate(ids)))
-    if not replace_features:
-        check_replaced(client, catalogue, (rows for path, read in readers for rows in read(path, dim)))
+    found = _found(client, catalogue, options)
+    taken = _taken(found, options)
+    arms = TableArms(files, options.table, taken)
+    arms.look()
+    checked = _check(arms, options, makes=found is None and options.makes)
+    statistics, bad = checked.statistics, checked.bad
+    if bad.refusal is not None:
+        lines = [*arms.notes, *checked.spellings.lines(is_tidy=options.tidy)]
+        if statistics is not None and statistics.rows:
+            lines += _proposal(arms, statistics).lines()
+        print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
+        raise bad.refusal
+    if not options.dry_run:
+        bad.write()
+    ids = np.concatenate(checked.ids)
+    count, distinct = len(ids), len(np.unique(ids))
+    spellings = checked.spellings.lines(is_tidy=options.tidy)
+    lines = [*arms.notes, *bad.lines(), *spellings, *_missing_lines(arms, options, taken)]
+    if not count:
+        raise FileError(f"{files[0]}: there are no arms in it")
+    if statistics is not None:
+        settings, told = _settings(arms, statistics, options)
+        lines += told
+        if not options.dry_run:
+            client.put_catalogue(catalogue, **settings)
+    with closing(arms.rows()) as all_rows:
+        if options.dry_run:
+            documents = (line for rows in all_rows for line in _documents(rows))
+            right = f"{counted(distinct, 'arm is', 'arms are')} right"
+            return [*lines, *islice(documents, SHOWN_ARMS), f"dry run: {right}, nothing was sent"]
+        if found is not None and not found.features and not options.replace_features:
+            check_replaced(client, catalogue, all_rows)
     added = 0
-    with meter("sent", count, "arms") as advance:
-        all_rows = (rows for path, read in readers for rows in read(path, dim))
-        for number, body in block_bodies(all_rows, request_bytes):
-            done = client.import_blocks(catalogue, body)
-            added += done.added
+    with meter("sent", count, "arms") as advance, closing(arms.rows()) as all_rows:
+        for number, body in _bodies(all_rows, request_bytes):
+            added += client.import_blocks(catalogue, body).added
             advance(number)
-    return imported(arms, added, count - arms)
+    there = counted(distinct - added, "was there", "were there")
+    again = counted(count - distinct, "row was replaced by a later one", "rows were replaced by later ones")
+    done = f"{counted(distinct, 'arm', 'arms')}: {added:,} added, {there}"
+    return [*lines, done + f"; {again}" * (count > distinct)]
 
 
-def imported(arms: int, added: int, replaced: int) -> str:
-    """What is said of an import. ``replaced``: rows by later ones."""
-    there = counted(arms - added, "was there", "were there")
-    again = counted(replaced, "row was replaced by a later one", "rows were replaced by later ones")
-    return f"{counted(arms, 'arm', 'arms')}: {added:,} added, {there}" + f"; {again}" * bool(replaced)
+@dataclass(frozen=True, slots=True)
+class ProposedCatalogue:
+    """``settings``: of the catalogue that ``import_arms`` would make of some tables; ``lines`` say so.
+
+    ``arms``: what it would send.
+    """
+
+    settings: Mapping[str, Any]
+    lines: Sequence[str]
+    arms: TableArms
 
 
-def block_bodies(
-    all_rows: Iterator[ArmRows], request_bytes: int = REQUEST_BYTES
-) -> Iterator[tuple[int, bytes]]:
+def propose_tables(files: Sequence[Path], options: ImportOptions) -> ProposedCatalogue:
+    """What an import with ``encode`` would make of tables, without a service. Raises FileError."""
+    arms = TableArms(files, options.table, _taken(None, options))
+    arms.look()
+    checked = _check(arms, options, makes=True)
+    if checked.bad.refusal is not None:
+        raise checked.bad.refusal
+    if checked.statistics is None or not any(map(len, checked.ids)):
+        raise FileError(f"{files[0]}: there are no arms in it")
+    settings, lines = _settings(arms, checked.statistics, options)
+    # For people: without the JSON.
+    return ProposedCatalogue(settings, [*arms.notes, *checked.bad.lines(), *lines[:-1]], arms)
+
+
+def _check(arms: TableArms, options: ImportOptions, *, makes: bool) -> _Checked:
+    """Check and count all rows. ``makes``: a catalogue is to be made of them. Raises FileError."""
+    bad = BadRows(options.skip_bad)
+    checked = _Checked(bad, Spellings(arms.declared_values()), Statistics() if makes else None)
+    for path, row in arms.side_bad:
+        bad.note(path, [row])
+    # a generator that an error leaves behind is closed at once, and its file with it
+    with meter("checked", arms.rows_total, "arms") as advance, closing(arms.rows()) as all_rows:
+        for rows in all_rows:
+            bad.note(rows.path, rows.bad)
+            checked.ids.append(np.fromiter(map(hash, rows.ids), np.int64, len(rows)))
+            checked.spellings.add(rows.metadata)
+            if checked.statistics is not None and options.encode:
+                pairs = zip(rows.metadata, rows.tags, strict=True)
+                checked.statistics.add([{**each, "tags": tags} if tags else each for each, tags in pairs])
+            if checked.statistics is not None and options.reduce and rows.features is not None:
+                checked.statistics.add_products(rows.features)
+            advance(len(rows) + len(rows.bad))
+    checked.spellings.settle()
+    if options.tidy:
+        arms.spellings = checked.spellings
+        if checked.statistics is not None:
+            checked.statistics.join(checked.spellings)
+    return checked
+
+
+def _missing_lines(arms: TableArms, options: ImportOptions, taken: Taken) -> Iterator[str]:
+    """What arms are without: bad cells, rows of the second table, and fields of the catalogue."""
+    for name, cells in arms.taken_for_missing.items():
+        were = counted(cells.count, "bad cell is", "bad cells are")
+        yield f"{name}: {were} taken for missing, the first in row {cells.first:,}"
+    if arms.without_metadata:
+        have = counted(arms.without_metadata, "arm has", "arms have")
+        yield f"{have} no row in {options.table.metadata}"
+    names = arms.names()
+    for declared in taken.fields if "metadata" not in names else ():
+        if declared not in names and not any(declared.startswith(f"{name}.") for name in names):
+            yield f"no column has the name of the field {declared} of the catalogue: arms are without it"
+
+
+def _found(client: Client, catalogue: str, options: ImportOptions) -> Catalogue | None:
+    """The catalogue; None if it is to be made. Raises FileError."""
+    try:
+        found = client.get_catalogue(catalogue)
+    except NotFound:
+        if options.makes or options.dry_run:
+            return None
+        message = f"there is no catalogue {catalogue}: make it first, by PUT /v1/catalogues/{catalogue}"
+        raise FileError(f"{message}, or from the columns of a table with --encode") from None
+    declared = {} if found.features is None else asdict(found.features)
+    if (options.encode and not declared.get("fields")) or (options.reduce and not declared.get("embedding")):
+        flag = "--encode" if options.encode else "--reduce"
+        raise FileError(
+            f"{flag}: the catalogue {catalogue} is there already and is made otherwise: use a new name"
+        )
+    return found
+
+
+def _taken(found: Catalogue | None, options: ImportOptions) -> Taken:
+    if found is None:
+        return Taken(0 if options.reduce is None and options.table.features is None else None)
+    if not found.features:
+        return Taken(found.dim)
+    declared = asdict(found.features)
+    embedding = declared["embedding"]
+    fields = {each["name"]: each for each in declared["fields"] or ()}
+    return Taken(0 if embedding is None else int(embedding["dim"]), fields)
+
+
+def _settings(
+    arms: TableArms, statistics: Statistics, options: ImportOptions
+) -> tuple[dict[str, Any], list[str]]:
+    """The settings of the catalogue that is to be made, which the columns follow; and lines that say so."""
+    features, lines, display, dim = dict[str, Any](), list[str](), {}, arms.features.dim
+    if options.encode:
+        proposal = _proposal(arms, statistics)
+        if not proposal.fields and options.reduce is None and not dim:
+            told = "; ".join(f"{name}: {why}" for name, why in proposal.left_out.items())
+            raise FileError(f"--encode: {told or 'the table has no column but the ids'}")
+        lines += proposal.lines()
+        display = dict(proposal.display)
+        if proposal.fields:
+            features["fields"] = list(proposal.fields)
+        for each in proposal.fields:
+            arms.declare(each["name"], KINDS[each["kind"]])
+    if dim:
+        features["embedding"] = {"dim": dim}
+    if options.reduce is not None:
+        basis, share = statistics.principal(options.reduce, beside_fields="fields" in features)
+        features["embedding"]["reduce"] = {"to": options.reduce, "basis": basis}
+        lines.append(
+            f"{options.reduce} principal components of {dim} numbers keep {share:.1%} of their squares"
+        )
+    return {"features": features, **({"display": display} if display else {})}, lines
+
+
+def _proposal(arms: TableArms, statistics: Statistics) -> Proposal:
+    return propose(statistics, {name: column.kind for name, column in arms.columns.items()})
+
+
+def _documents(rows: ArmRows) -> Iterator[str]:
+    """Arms as they are sent."""
+    for place, name in enumerate(rows.ids):
+        document: dict[str, Any] = {"id": name}
+        if rows.features is not None:
+            document["features"] = rows.features[place].tolist()
+        parts = {"tags": rows.tags[place], "metadata": rows.metadata[place]}
+        document |= {part: value for part, value in parts.items() if value}
+        yield json.dumps(msgspec.to_builtins(document), ensure_ascii=False)
+
+
+def _bodies(all_rows: Iterator[ArmRows], request_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Bodies of some blocks each, and how many arms they hold."""
     count, body = 0, bytearray()
     for rows in all_rows:
@@ -100,29 +285,27 @@ def block_bodies(
 def _blocks(rows: ArmRows) -> Iterator[bytes]:
     """The rows as a block; as several where an id comes again, since the last one counts."""
     start, seen = 0, set[str]()
-    if len(set(rows.ids)) < len(rows):
-        for place, name in enumerate(rows.ids):
-            if name in seen:
-                yield _block(rows, start, place)
-                start, seen = place, set()
-            seen.add(name)
-    yield _block(rows, start, len(rows))
+    for place, name in enumerate(rows.ids):
+        if name in seen:
+            yield _block(rows, slice(start, place))
+            start, seen = place, set()
+        seen.add(name)
+    if seen:
+        yield _block(rows, slice(start, len(rows)))
 
 
-def _block(rows: ArmRows, start: int, end: int) -> bytes:
-    some = slice(start, end)
-    features = rows.features[some]
+def _block(rows: ArmRows, some: slice) -> bytes:
+    features = np.empty((len(rows), 0)) if rows.features is None else rows.features
+    tags, metadata = rows.tags[some], rows.metadata[some]
     document: dict[str, object] = {
         "ids": rows.ids[some],
-        "features": features.tobytes(),
+        "features": features[some].tobytes(),
         "dtype": features.dtype.str,
     }
-    if rows.reduced:
-        document["reduced"] = True
-    if rows.tags is not None:
-        document["tags"] = rows.tags[some]
-    if rows.metadata is not None:
-        document["metadata"] = rows.metadata[some]
+    if any(tags):
+        document["tags"] = tags
+    if any(metadata):
+        document["metadata"] = [msgspec.json.encode(each).decode() if each else "" for each in metadata]
     return msgspec.msgpack.encode(document)
 
 
@@ -131,11 +314,11 @@ def import_learners(client: Client, bandit: str, files: Sequence[Path]) -> str:
 
     Only a learner without rewards takes a state. Raises FileError, ShortlistError.
     """
-    readers: list[Callable[[], Iterator[LearnerRow]]] = [learners_of(path) for path in files]
+    readers = [learners_of(path) for path in files]
     check_version(client)
     client.get_bandit(bandit)
-    count = 0
     with meter("checked", None, "learners") as advance:
+        count = 0
         for read in readers:
             for _ in read():
                 count += 1

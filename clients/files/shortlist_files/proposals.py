@@ -13,8 +13,10 @@ Fields of an object are taken for columns, and named with a point: ``salary.min`
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +27,6 @@ from numpy.typing import NDArray
 
 from shortlist_files.arm_rows import FileError
 from shortlist_files.cells import Kind
-from shortlist_files.column_roles import Sample, tells_popularity
 from shortlist_files.spellings import MOST_COUNTED, Spellings, fields_of
 
 MOST_VALUES = 64  # of a category: each is a number of every arm
@@ -36,18 +37,18 @@ WORDS = 6.0  # on the average, from which a text says more than a name
 MOST_BASIS_NUMBERS = 200_000
 MOST_CATEGORY_CHARS = 256
 MOST_NUMBER = 1e15
-NO_POPULARITY = (
-    "no column seems to say how popular an item is: new users are shown what most people like only after "
-    "thousands of decisions. Add a column of numbers, such as how often each was sold, viewed or clicked"
-)
+SAMPLE_ROWS = 1_000  # that tell which column names an item, and shows it
 # Also where day and month cannot be told apart, or a column has several formats.
 A_DATE = re.compile(r"(?:\d{4}-\d{2}-\d{2}|\d{1,2}[./]\d{1,2}[./]\d{4})(?:[T ]\d{2}:\d{2}.*)?")
 ID_NAME = re.compile(
     r"(?:^|[_\W])(?:id|uuid|guid|sku|ean|gtin|isbn|asin|upc|url|uri|link|href)$|(?<=[a-z])(?:Id|ID|Url)$"
 )
-
 # What pandas calls the index that is written, or reset, without a name of its own.
 INDEX_NAME = re.compile(r"Unnamed: \d+|index|level_\d+")
+TITLE = re.compile(r"title|name|label|headline|titel|bezeichnung|titre|nom$|nombre|tit[uo]lo", re.IGNORECASE)
+PICTURE = re.compile(r"image|img|picture|photo|thumb|cover|bild|poster", re.IGNORECASE)
+PICTURE_ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
+PICTURE_ENDING = re.compile(r"\.(?:jpe?g|png|webp|gif|avif|svg)(?:[?#]|$)", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class ColumnStatistics:
     is_inner: bool = False
     count: int = 0
     texts: Counter[str] = field(default_factory=Counter)
+    sample: list[str] = field(default_factory=list)
     other_types: int = 0
     words: int = 0
     booleans: int = 0
@@ -67,14 +69,14 @@ class ColumnStatistics:
         """Count a value, which is not missing."""
         self.count += 1
         match value:
-            case bool():
-                self.booleans += 1
-                self.numbers.append(float(value))
-            case int() | float():
+            case bool() | int() | float():
+                self.booleans += isinstance(value, bool)
                 self.numbers.append(float(value))
             case str():
                 self._add_text(value)
                 self.words += len(value.split())
+                if len(self.sample) < SAMPLE_ROWS:
+                    self.sample.append(value)
             case list():
                 self.lists += 1
                 for each in dict.fromkeys(map(str, value)):
@@ -92,7 +94,6 @@ class Statistics:
 
     def __init__(self) -> None:
         self.columns: dict[str, ColumnStatistics] = {}
-        self.sample = Sample()
         self.rows = 0
         self._products: NDArray[np.float64] | None = None
         self._embedded = 0
@@ -101,9 +102,7 @@ class Statistics:
         """Count some rows."""
         self.rows += len(documents)
         for document in documents:
-            fields = dict(fields_of(document))
-            self.sample.add([fields])
-            for name, value in fields.items():
+            for name, value in fields_of(document):
                 is_inner = name not in document
                 self.columns.setdefault(name, ColumnStatistics(is_inner=is_inner)).add(value)
 
@@ -118,12 +117,10 @@ class Statistics:
         The products of some are summed in float32 and those of all in float64. Shape: features (n, d).
         """
         products = features.T @ features
-        if self._products is None:
-            self._products = np.zeros(products.shape)
-        self._products += products
+        self._products = products.astype(np.float64) if self._products is None else self._products + products
         self._embedded += len(features)
 
-    def principal(self, count: int, *, beside_fields: bool) -> tuple[NDArray[np.float64], float]:
+    def principal(self, count: int, *, beside_fields: bool) -> tuple[list[list[float]], float]:
         """The first principal directions, without a centre, and the share of the squares that they keep.
 
         ``beside_fields``: they are scaled so that what they make has the mean squared length of a field, 1.
@@ -146,7 +143,8 @@ class Statistics:
         basis = vectors[:, :count].T
         signs = np.sign(basis[np.arange(count), np.abs(basis).argmax(axis=1)])
         scale = math.sqrt(self._embedded / values[:count].sum()) if beside_fields else 1.0
-        return scale * basis * signs[:, None], float(values[:count].sum() / values.sum())
+        rows = [[float(f"{number:.9g}") for number in row] for row in scale * basis * signs[:, None]]
+        return rows, float(values[:count].sum() / values.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +159,14 @@ class Proposal:
     display: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """What a person reads of it."""
-        told = [f"  {each['name']}: {_told(each)}" for each in self.fields]
-        told += [f"  {name}: left out, {why}" for name, why in self.left_out.items()]
-        told += [f"  {name}: the {role} of an item for people" for role, name in self.display.items()]
-        numbers = [each["name"] for each in self.fields if each["kind"] == "number"]
-        if self.fields and not any(map(tells_popularity, numbers)):
-            told.append(NO_POPULARITY)
-        return told
+        """What a person reads of it, and the JSON of the fields."""
+        return [
+            "features.fields of the catalogue:",
+            *(f"  {each['name']}: {_told(each)}" for each in self.fields),
+            *(f"  {name}: left out, {why}" for name, why in self.left_out.items()),
+            *(f"  {name}: the {role} of an item for people" for role, name in self.display.items()),
+            json.dumps({"fields": list(self.fields)}, ensure_ascii=False),
+        ]
 
 
 def propose(statistics: Statistics, kinds: Mapping[str, Kind]) -> Proposal:
@@ -177,31 +175,43 @@ def propose(statistics: Statistics, kinds: Mapping[str, Kind]) -> Proposal:
     inner = [name for name in statistics.columns if name not in kinds]
     objects = {name.partition(".")[0] for name in inner if statistics.columns[name].is_inner}
     for name in [*(name for name in kinds if name in statistics.columns or name not in objects), *inner]:
-        if (seen := statistics.columns.get(name)) is None:
-            left_out[name] = "it has no values"
-            continue
-        found = _field(name, seen, kinds.get(name, "value"), statistics.rows)
+        seen = statistics.columns.get(name)
+        found = "it has no values" if seen is None else _field(name, seen, kinds.get(name), statistics.rows)
+        if not isinstance(found, str) and len(fields) == MOST_FIELDS:
+            found = f"a catalogue has at most {MOST_FIELDS} fields"
         if isinstance(found, str):
             left_out[name] = found
         else:
             fields.append({"name": name, **found})
-    kept = list[Mapping[str, Any]]()
-    for place, each in enumerate(fields):
-        hashed = [other["name"] for other in (*kept, *fields[place + 1 :]) if other["kind"] == "hash"]
-        others = [*hashed, *(other["name"] for other in fields if other["kind"] == "category")]
-        why = statistics.sample.repeated(each["name"], others, hashed) if each["kind"] == "hash" else None
-        if why is None and len(kept) == MOST_FIELDS:
-            why = f"a catalogue has at most {MOST_FIELDS} fields"
-        if why is None:
-            kept.append(each)
-        else:
-            left_out[each["name"]] = why
-    names = [name for name, seen in statistics.columns.items() if seen.texts and not seen.lists]
-    roles = {"title": statistics.sample.title(names), "picture": statistics.sample.picture(names)}
-    return Proposal(kept, left_out, {role: name for role, name in roles.items() if name is not None})
+    roles = {"title": _title(statistics), "picture": _picture(statistics)}
+    return Proposal(fields, left_out, {role: name for role, name in roles.items() if name is not None})
 
 
-def _field(name: str, seen: ColumnStatistics, kind: Kind, rows: int) -> Mapping[str, Any] | str:
+def _title(statistics: Statistics) -> str | None:
+    """Which column names an item: texts of which nearly every row has another one."""
+    found = list[str]()
+    for name, seen in statistics.columns.items():
+        is_distinct = 2 * len({*seen.sample}) > len(seen.sample) and not any("://" in t for t in seen.sample)
+        if TITLE.search(_without_accents(name)) and is_distinct:
+            found.append(name)
+    return min(found, key=lambda name: name.lower() not in {"title", "name", "titel"}, default=None)
+
+
+def _picture(statistics: Statistics) -> str | None:
+    """Which column has addresses of pictures."""
+    for name, seen in statistics.columns.items():
+        are_addresses = seen.sample and all(map(PICTURE_ADDRESS.fullmatch, seen.sample))
+        if are_addresses and (PICTURE.search(name) or all(map(PICTURE_ENDING.search, seen.sample))):
+            return name
+    return None
+
+
+def _without_accents(name: str) -> str:
+    """As the patterns are written: Titulo of Título."""
+    return "".join(sign for sign in unicodedata.normalize("NFD", name) if not unicodedata.combining(sign))
+
+
+def _field(name: str, seen: ColumnStatistics, kind: Kind | None, rows: int) -> Mapping[str, Any] | str:
     """The field of a column, or why it has none."""
     if (not seen.is_inner and "." in name) or name.startswith("$"):
         return "its name has a point, or begins with $"
@@ -210,15 +220,9 @@ def _field(name: str, seen: ColumnStatistics, kind: Kind, rows: int) -> Mapping[
     if seen.other_types or (seen.numbers and seen.texts) or (seen.lists and seen.count != seen.lists):
         return "its values are of several types"
     if seen.lists:
-        return _categories(seen)
-    if seen.numbers:
-        return _number(name, seen, rows)
-    return _text(name, seen)
-
-
-def _categories(seen: ColumnStatistics) -> Mapping[str, Any] | str:
-    values = _repeated(seen.texts)
-    return {"kind": "categories", "values": values} if values else "no value of its lists comes again"
+        values = _repeated(seen.texts)
+        return {"kind": "categories", "values": values} if values else "no value of its lists comes again"
+    return _number(name, seen, rows) if seen.numbers else _text(name, seen)
 
 
 def _repeated(texts: Counter[str]) -> list[str]:
@@ -246,33 +250,21 @@ def _number(name: str, seen: ColumnStatistics, rows: int) -> Mapping[str, Any] |
     if np.abs(values).max() > MOST_NUMBER:
         return "it has numbers above 1e15"
     is_whole = bool((values == np.round(values)).all())
-    if is_whole and INDEX_NAME.fullmatch(name) and 2 * len(np.unique(values)) > len(values):
+    distinct = len(np.unique(values))
+    if is_whole and INDEX_NAME.fullmatch(name) and 2 * distinct > len(values):
         return "the index of a table of pandas"
-    if is_whole and len(np.unique(values)) == len(values) == rows and rows > 1:
-        is_dense = np.ptp(values) < 2 * len(values)
-        if ID_NAME.search(name) or (is_dense and values.min() in {0.0, 1.0}):
-            return "an id: every row has another one"
-    if ID_NAME.search(name):
+    is_dense = np.ptp(values) < 2 * len(values) and values.min() in {0.0, 1.0}
+    if ID_NAME.search(name) or (is_whole and is_dense and distinct == len(values) == rows > 1):
         return "an id"
     result: dict[str, Any] = {"kind": "number"}
     spread, mean = float(values.std()), float(values.mean())
     if values.min() >= 0.0 and mean > 0.0 and spread > mean and not seen.booleans:
         result["log"] = True
         values = np.log1p(values)
-    spread = float(values.std())
-    if not spread > 1e-12 * max(1.0, abs(float(values.mean()))):
+    spread, mean = float(values.std()), float(values.mean())
+    if not spread > 1e-12 * max(1.0, abs(mean)):
         return "it is always the same"
-    return result | {"mean": _short(float(values.mean())), "scale": _short(spread)}
-
-
-def rounded(basis: NDArray[np.float64]) -> list[list[float]]:
-    """The rows of a basis with as many digits as float32 has."""
-    return [[float(f"{number:.9g}") for number in row] for row in basis]
-
-
-def _short(number: float) -> float:
-    """Six digits say enough, and are read."""
-    return float(f"{number:.6g}") if math.isfinite(number) else number
+    return result | {"mean": float(f"{mean:.6g}"), "scale": float(f"{spread:.6g}")}  # six digits are read
 
 
 def _told(each: Mapping[str, Any]) -> str:

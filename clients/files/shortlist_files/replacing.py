@@ -34,6 +34,8 @@ def check_replaced(client: Client, catalogue: str, all_rows: Iterator[ArmRows]) 
         seed += 1
     after = dict[str, np.ndarray]()
     for rows in all_rows:
+        if rows.features is None:
+            return
         after |= {name: row for name, row in zip(rows.ids, rows.features, strict=True) if name in before}
         if len(after) == len(before):
             break

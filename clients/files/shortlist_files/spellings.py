@@ -44,13 +44,12 @@ class Spellings:
             if 2 * len(counts) > self._totals[name] and not declared:
                 continue
             by_value: defaultdict[str, Counter[str]] = defaultdict(Counter)
-            for text in declared:
-                by_value[_folded(text)][text] = 0
-            for text, count in counts.items():
+            for text, count in [*((text, 0) for text in declared), *counts.items()]:
                 by_value[_folded(text)][text] += count
-            self._groups[name] = [group for group in by_value.values() if len(group) > 1 and group.total()]
+            groups = [group for group in by_value.values() if len(group) > 1 and group.total()]
+            self._groups[name] = sorted(groups, key=Counter.total, reverse=True)
             joined = self._joined[name] = {}
-            for group in self._groups[name]:
+            for group in groups:
                 usual = next((text for text in declared if text in group), None)
                 usual = usual or " ".join(group.most_common(1)[0][0].split())
                 joined |= {text: usual for text in group if text not in declared}
@@ -59,14 +58,15 @@ class Spellings:
         """What a person reads of them. ``is_tidy``: they are joined."""
         found = list[str]()
         for name, groups in self._groups.items():
-            for group in sorted(groups, key=Counter.total, reverse=True)[:SHOWN]:
-                words = ", ".join(_shown(text, n) for text, n in group.most_common())
+            for group in groups[:SHOWN]:
+                words = ", ".join(
+                    f"{json.dumps(text, ensure_ascii=False)} {f'{count:,}' if count else 'of the catalogue'}"
+                    for text, count in group.most_common()
+                )
                 found.append(f"{name}: {words}: they differ only in case or blanks")
             if len(groups) > SHOWN:
                 found.append(f"{name}: {len(groups) - SHOWN:,} more values have several spellings")
-        if found:
-            found.append("they are joined" if is_tidy else "--tidy joins them")
-        return found
+        return [*found, "they are joined" if is_tidy else "--tidy joins them"] if found else []
 
     def joined(self, name: str, texts: Counter[str]) -> Counter[str]:
         """Counts of a column's texts, as they are joined."""
@@ -99,10 +99,6 @@ def fields_of(document: Mapping[str, Any], above: str = "") -> Iterator[tuple[st
             yield from fields_of(value, f"{above}{key}.")
         elif value is not None:
             yield f"{above}{key}", value
-
-
-def _shown(text: str, count: int) -> str:
-    return f"{json.dumps(text, ensure_ascii=False)} " + (f"{count:,}" if count else "of the catalogue")
 
 
 def _folded(text: str) -> str:

@@ -44,7 +44,7 @@ from shortlist_files import (
     HistoryOptions,
     ImportOptions,
     TableOptions,
-    import_tables,
+    import_arms,
     propose_tables,
     read_behaviour,
 )
@@ -280,7 +280,7 @@ def _make(client: Client, name: str, options: BeginOptions, read: _Read) -> Iter
     made, prior = _features(read, options)
     there = list[str]()
     try:
-        yield import_tables(client, name, [options.items], options.table)[-1]
+        yield import_arms(client, name, [options.items], options.table)[-1]
         there.append(f"the catalogue {name}")
         with contextlib.suppress(errors.NotFound):  # of a command that was stopped
             client.delete_catalogue(_likes(name))

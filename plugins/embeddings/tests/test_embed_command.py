@@ -279,11 +279,11 @@ def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
         ),
         (  # half of the cells are texts, and still the other half is right
             "user,film,stars\nu1,f1,5\nu2,f1,good\n",
-            "row 2: stars: must be a number, and is a text; --skip-bad 1 leaves them out",
+            "row 2: stars: must be a number; --skip-bad 1 leaves them out",
         ),
         (
             "user,film,stars\nu1,f1,5 EUR\nu2,f1,5 USD\n",
-            "row 1: stars: must be a number, or true or false, and is an amount in EUR; 2 rows are bad",
+            "row 1: stars: must be a number, or true or false; 2 rows are bad",
         ),
         ("user,film,stars\n", "there are no rows"),
         ("", "has no rows"),

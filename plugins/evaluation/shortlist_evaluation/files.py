@@ -27,9 +27,9 @@ from shortlist_evaluation.evaluation_warnings import NOT_DRAWN
 from shortlist_evaluation.log_files import ReadDecisions, priors_of, rows_of
 from shortlist_evaluation.other_logs import ARM_FIELD, TABLE, OtherLog, UnreadRows
 from shortlist_evaluation.sources import HeldSource
-from shortlist_files.arm_files import arms_of
 from shortlist_files.arm_rows import FileError, wrong
 from shortlist_files.learner_files import learners_of
+from shortlist_files.table_arms import arms_of
 from shortlist_files.tables import open_tables
 from shortlist_service.bandits import Catalogue, offline_bandit, offline_catalogue
 from shortlist_service.commands import table
@@ -208,12 +208,10 @@ def _catalogue(path: Path) -> Catalogue:
     """All arms of a file. Memory: theirs."""
     catalogue: Catalogue | None = None
     for arms in arms_of(path):
-        catalogue = catalogue or offline_catalogue(NAME, arms.features.shape[1])
-        revisions = range(arms.first, arms.first + len(arms))
-        catalogue.in_memory.upsert(list(arms.ids), arms.features.astype(np.float64), revisions)
-        tags = arms.tags or [()] * len(arms)
-        metadata = [json.loads(text) if text else {} for text in arms.metadata or [""] * len(arms)]
-        catalogue.in_memory.describe(list(arms.ids), list(zip(tags, metadata, strict=True)))
+        features = np.asarray(arms.features, dtype=np.float64)
+        catalogue = catalogue or offline_catalogue(NAME, features.shape[1])
+        catalogue.in_memory.upsert(arms.ids, features, arms.numbers)
+        catalogue.in_memory.describe(arms.ids, list(zip(arms.tags, arms.metadata, strict=True)))
     if catalogue is None:
         raise FileError(f"{path}: there are no arms in it")
     return catalogue

@@ -15,9 +15,8 @@ import msgspec
 import numpy as np
 
 from shortlist_client.progress import meter
-from shortlist_files.arm_readers import opened
 from shortlist_files.arm_rows import FileError, wrong
-from shortlist_files.parquet import parquet_file
+from shortlist_files.opening import opened, parquet_file
 from shortlist_service.decision_log import LATEST_MS, Row
 from shortlist_service.learners import PriorVersion, imported
 from shortlist_service.policies import Bandit

@@ -27,8 +27,8 @@ import msgspec
 
 from shortlist_client.phrases import counted
 from shortlist_client.progress import meter
-from shortlist_files.arm_readers import opened
 from shortlist_files.arm_rows import FileError
+from shortlist_files.opening import opened
 from shortlist_files.tables import open_tables
 from shortlist_service.decision_log import (
     NOTHING_BARRED,

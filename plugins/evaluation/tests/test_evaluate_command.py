@@ -259,7 +259,7 @@ async def test_what_is_wrong_with_files_is_one_line(
         ("log", lines[0] + b"\n\n{", "row 3: is not JSON"),
         ("log", lines[0] + b"\n" + lines[1].replace(b'"time":', b'"tim":'), "row 2"),
         ("log", NdjsonEncoder().add(blind), "none of the 40 decisions"),
-        ("arms", b"", "there are no arms in it"),
+        ("arms", b"", "there are no rows in it"),
         ("arms", b'{"id": "a1"}', "has no features"),
         ("arms", json.dumps(LINES[0]).encode() + b'\n{"id": "x", "features": [1]}', "row 2: features"),
         ("arms", b'{"id": "other", "features": [1, 2, 3, 4]}', "is missing from the arms"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from shortlist_client.answers import LearnerCopy
 from shortlist_client.phrases import counted
 from shortlist_files.exporting import made
-from shortlist_files.learner_files import writer_of
+from shortlist_files.writers import writer_of
 from shortlist_lake.files import Lake
 from shortlist_lake.rebuild import rebuilt
 from shortlist_lake.rebuilt_arms import rebuilt_arms, write_table
