@@ -17,6 +17,7 @@
     ``catalogues``    arms, their features and their fields
     ``storage``       what a plug-in stores
     ``decision_log``  rows of the decision log
+    ``metrics``       metrics of one's own
     ``jobs``          work that goes on while its client does something else
     ``work``          long computations, bounded memory, and work in the background
     ``testing``       contracts: tests that a package runs on itself

@@ -58,7 +58,6 @@ from app.learning.warm_start import WarmStart
 from app.moving.moving import Moving
 from app.platform.documents import Answer
 from app.platform.ids import is_identifier, refuse_repeats
-from app.platform.metrics import Metrics
 from app.platform.pages import page_by_name
 from app.storage.store import Store
 
@@ -81,7 +80,6 @@ __all__ = [
     "Identifier",
     "Learners",
     "Limit",
-    "Metrics",
     "Moving",
     "OrZero",
     "Page",

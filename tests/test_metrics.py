@@ -10,16 +10,29 @@ import pytest
 import yaml
 
 from app.platform.metrics import Metrics
+from shortlist_embeddings.following import TAKEN
+from shortlist_embeddings.new_embeddings import UPLOADED
+from shortlist_evaluation.evaluations import EVALUATED
+from shortlist_service.metrics import Counter, Gauge
 
 ROOT = Path(__file__).parents[1]
 ALERTS = ROOT / "deploy/prometheus/alerts.yml"
 STANDARD = {"up", "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"}
 
 
+def all_metrics() -> Metrics:
+    """Those of the service, and of the plug-ins that come with it."""
+    metrics = Metrics()
+    metrics.of_plugin(Counter, *TAKEN)
+    metrics.of_plugin(Gauge, *UPLOADED)
+    metrics.of_plugin(Counter, *EVALUATED)
+    return metrics
+
+
 def shown_names() -> set[str]:
     """Every name that a query may use, the series of histograms included."""
     names = set(STANDARD)
-    for name, kind, *_ in Metrics().table():
+    for name, kind, *_ in all_metrics().table():
         names |= {f"{name}_{part}" for part in ("bucket", "sum", "count")} if kind == "histogram" else {name}
     return names
 
@@ -32,9 +45,17 @@ def test_every_metric_is_documented_as_it_is():
     rows = ["| name | kind | unit | labels | meaning |", "|---|---|---|---|---|"]
     rows += [
         f"| `{name}` | {kind} | {unit} | {labels} | {text} |"
-        for name, kind, unit, labels, text in Metrics().table()
+        for name, kind, unit, labels, text in all_metrics().table()
     ]
     assert "\n".join(rows) in (ROOT / "docs/metrics.md").read_text(), "\n".join(rows)
+
+
+@pytest.mark.rest
+def test_a_metric_of_a_plugin_is_the_same_one_each_time():
+    metrics = all_metrics()
+    assert metrics.of_plugin(Counter, *TAKEN) is metrics.of_plugin(Counter, *TAKEN)
+    with pytest.raises(ValueError, match="Duplicated"):
+        metrics.of_plugin(Counter, "shortlist_rewards", "one of ours")
 
 
 @pytest.mark.rest
@@ -47,7 +68,7 @@ def test_the_dashboard_asks_for_metrics_that_exist_and_shows_all_of_ours():
         for word in re.findall(r"\b(?:shortlist|process)_\w+|\bup\b", query)
     }
     assert asked <= shown_names()
-    for name, kind, *_ in Metrics().table():
+    for name, kind, *_ in all_metrics().table():
         assert name in asked or (kind == "histogram" and f"{name}_bucket" in asked), name
 
 
@@ -78,7 +99,7 @@ def test_counters_of_the_dashboard_begin_at_0_before_their_first_event():
 
     The labels of two are known only with a request: its route, and the API key that it has.
     """
-    metrics = Metrics()
+    metrics = all_metrics()
     shown = {
         family.name: [sample for sample in family.samples if sample.name.endswith("_total")]
         for family in metrics.registry.collect()
@@ -109,7 +130,7 @@ def test_ten_alerts_ask_for_metrics_that_exist_and_say_what_to_do():
     (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
     rules = {rule["alert"]: rule for rule in group["rules"]}
     assert len(rules) == len(group["rules"]) == 10
-    labels = {name: set(labels.split(", ")) for name, _, _, labels, _ in Metrics().table()}
+    labels = {name: set(labels.split(", ")) for name, _, _, labels, _ in all_metrics().table()}
     ours = {"job", "instance", "process"}
     page = (ROOT / "docs/operations.md").read_text()
     for name, rule in rules.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.metrics import MetricWrapperBase
@@ -17,6 +18,8 @@ SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1
 
 GROUPS = ("policy", "holdout")
 HOUSEKEEPING = ("waited_for", "erased", "expired", "deletions_finished", "rows_dropped", "carried")
+
+Kind = TypeVar("Kind", Counter, Gauge)
 
 
 class Metrics:
@@ -45,13 +48,6 @@ class Metrics:
             "shortlist_reward_backlog",
             "Entries of the reward log not yet folded; as the next two, NaN while the store is away.",
         )
-        self.followed_arms = counter(
-            "shortlist_followed_arms", "Arms taken over from catalogues that others follow."
-        )
-        self.uploaded = gauge(
-            "shortlist_uploaded_bytes",
-            "What embeddings of behaviour have stored that are being uploaded or made.",
-        )
         self.lag = gauge("shortlist_reward_lag_seconds", "Age of the oldest entry not yet folded.")
         self.dead = gauge("shortlist_dead_letters", "Entries that could not be folded.")
         self.store_bytes = gauge(
@@ -74,9 +70,6 @@ class Metrics:
             "shortlist_log_rows",
             "Rows of the decision log written after their choices, or dropped: the store was slow or full.",
             ["outcome"],
-        )
-        self.evaluated = counter(
-            "shortlist_evaluated_decisions", "Logged decisions on which a policy was evaluated."
         )
         self.evaluation_jobs = counter(
             "shortlist_evaluation_jobs",
@@ -146,7 +139,15 @@ class Metrics:
         )
         self.disk_free = gauge("shortlist_disk_free_bytes", "Free space of the disk of the data folder.")
         self.disk = gauge("shortlist_disk_bytes", "Size of that disk.")
+        self._of_plugins = dict[str, MetricWrapperBase]()
         self._begin_series()
+
+    def of_plugin(self, kind: type[Kind], name: str, text: str) -> Kind:
+        """A metric of a plug-in, the same one each time that it is asked for. ``text``: what it counts."""
+        metric = self._of_plugins.get(name)
+        if not isinstance(metric, kind):
+            metric = self._of_plugins[name] = kind(name, text, registry=self.registry)
+        return metric
 
     def _begin_series(self) -> None:
         """Have the counters of known labels begin at 0: what the first event adds is an increase then."""
@@ -187,8 +188,8 @@ class Metrics:
             self.guardrails.labels(state).set(every.count(state))
 
     def table(self) -> Iterator[tuple[str, str, str, str, str]]:
-        """(name, kind, unit, labels, help) of every metric of ours, as Prometheus shows it."""
-        for metric in vars(self).values():
+        """(name, kind, unit, labels, help) of every metric, as Prometheus shows it; the last of plug-ins."""
+        for metric in [*vars(self).values(), *self._of_plugins.values()]:
             if isinstance(metric, MetricWrapperBase):
                 (family,) = metric.describe()
                 name = family.name + ("_total" if family.type == "counter" else "")

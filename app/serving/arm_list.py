@@ -24,4 +24,5 @@ class NoArmList(ArmList):
     """That of a service without such a plug-in."""
 
     async def arms_of(self, name: str) -> Sequence[str]:  # noqa: ARG002
-        raise Invalid("no plug-in with lists of arms is loaded", path=("baseline",))
+        none = "no plug-in with lists of arms is loaded"
+        raise Invalid(f"{none}: slates are of the package shortlist-campaigns", path=("baseline",))

@@ -47,6 +47,7 @@ def test_a_service_without_them_starts_and_lacks_their_calls_alone(tmp_path: Pat
         assert refused.status_code == 422
         (error,) = refused.json()["errors"]
         assert error["loc"] == ["body", "baseline"]
+        assert "package shortlist-campaigns" in refused.json()["detail"]
         paths = http.get("/openapi.json").json()["paths"]
         assert [path for path in paths if re.search("slates|centers|sample", path)] == []
         assert "campaigns" not in http.get("/console").text

@@ -28,7 +28,6 @@ from pydantic import TypeAdapter
 from scipy import sparse
 
 from shortlist.embedding import feature_prior, held_out
-from shortlist.embedding.behaviour import keys_by_arms
 from shortlist.embedding.blocks import BLOCKS, TABLE, FeatureBlocks, make_blocks, real_directions
 from shortlist.embedding.held_out import Comparison
 from shortlist.embedding.item_to_item import FOUND
@@ -38,6 +37,7 @@ from shortlist_client.answers import Catalogue
 from shortlist_client.phrases import counted
 from shortlist_client.settings import BanditBody
 from shortlist_embeddings import embedding
+from shortlist_embeddings.likes import UselessHistory, likes_of
 from shortlist_files import (
     Behaviour,
     FileError,
@@ -190,28 +190,16 @@ def _read_files(options: BeginOptions) -> _Read:
 
 def _liked(behaviour: Behaviour, arm_count: int, options: BeginOptions) -> sparse.csr_array:
     """Who liked what, of keys that liked anything. Raises ShortlistError: that says nothing."""
-    if not len(behaviour.keys) and behaviour.unknown:
-        raise ShortlistError(
-            f"--arm: all {behaviour.unknown:,} rows of the history are of items that are not in "
-            f"{options.items.name}: does {options.history.arm} name what {options.id} names there?"
-        )
-    shape = (behaviour.key_count, arm_count)
-    liked = keys_by_arms(behaviour.keys, behaviour.arms, behaviour.values, shape=shape)
-    liked = liked[np.diff(liked.indptr) > 0]
-    if not liked.nnz:
-        raise ShortlistError(
-            "--value: no row says that a key liked an item, with a value above 0, or from --liked on"
-        )
-    if len(np.unique(liked.indices)) == 1:
-        raise ShortlistError("--history: all that keys liked is one item, which says nothing of the others")
-    several = int(np.count_nonzero(np.diff(liked.indptr) >= held_out.LEAST_LIKES))
-    if several < LEAST_KEYS:
-        raise ShortlistError(
-            f"--key: {counted(several, 'key', 'keys')} liked two items or more, and it takes "
-            f"{LEAST_KEYS}: who likes what is told by what the same keys liked. Does "
-            f"{options.history.key} name who it was, and no visit or order?"
-        )
-    return liked
+    arm, key = options.history.arm, options.history.key
+    useless = UselessHistory(
+        "--arm: all {rows} of the history are of items that are not in "
+        f"{options.items.name}: does {arm} name what {options.id} names there?",
+        "--value: no row says that a key liked an item, with a value above 0, or from --liked on",
+        "--history: all that keys liked is one item, which says nothing of the others",
+        f"--key: {{keys}} liked two items or more, and it takes {LEAST_KEYS}: who likes what is "
+        f"told by what the same keys liked. Does {key} name who it was, and no visit or order?",
+    )
+    return likes_of(behaviour, arm_count, useless, least_keys=LEAST_KEYS)
 
 
 def _table(found: Comparison) -> Iterator[str]:

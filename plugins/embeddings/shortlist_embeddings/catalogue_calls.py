@@ -190,6 +190,6 @@ class CatalogueCalls(Routes):
     def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
         store, catalogues, metrics = dependencies.store, dependencies.catalogues, dependencies.metrics
         return {
-            "embeddings": Embeddings(store, catalogues, metrics.uploaded),
+            "embeddings": Embeddings(store, catalogues, metrics),
             "catalogue_following": CatalogueFollowing(store, catalogues, metrics),
         }

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from shortlist.embedding import table_map, unliked_arms
-from shortlist.embedding.behaviour import ArmEmbedding, embed, keys_by_arms
+from shortlist.embedding.behaviour import ArmEmbedding, embed
 from shortlist.embedding.real_share import real_dim, real_share
 from shortlist.embedding.table_map import TableMap
 from shortlist.errors import InvalidParameter
@@ -28,6 +28,7 @@ from shortlist_client import Client, errors
 from shortlist_client.answers import Arm, Catalogue
 from shortlist_client.phrases import counted
 from shortlist_client.progress import meter
+from shortlist_embeddings.likes import UselessHistory, likes_of
 from shortlist_files import Behaviour, HistoryOptions, read_behaviour
 from shortlist_files.exporting import pages
 from shortlist_files.history import ms_of
@@ -49,6 +50,15 @@ HEAD_BYTES = 4
 FILL_S, LOOK_S = 600.0, 0.2
 JUDGE_LOOK_S = 0.5
 SHOWN_ARMS, SHOWN_NEAREST = 10, 3
+USELESS = UselessHistory(
+    "--history: all {rows} are of arms that the catalogue has not: does --arm-column name the ids of the "
+    "arms?",
+    "--history: no row says that a key liked an arm of the catalogue, with a value above 0, or from --liked "
+    "on",
+    "--history: all that keys liked is one arm, which says nothing about the others",
+    "--history: no key likes two arms, so nothing tells which arms the same keys like: is --key-column who "
+    "it was, and no visit or order?",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,27 +249,8 @@ def _embedded(
     behaviour: Behaviour, arm_count: int, dim: int | None, most_dim: int
 ) -> tuple[ArmEmbedding, sparse.csr_array]:
     """The embedding, and what each key with a like liked. ``most_dim``: where ``dim`` is to be found."""
-    shape = (behaviour.key_count, arm_count)
-    liked = keys_by_arms(behaviour.keys, behaviour.arms, behaviour.values, shape=shape)
-    liked = liked[np.diff(liked.indptr) > 0]
+    liked = likes_of(behaviour, arm_count, USELESS, least_keys=1)
     keys, arms = liked.shape[0], len(np.unique(liked.indices))
-    if not len(behaviour.keys) and behaviour.unknown:
-        raise ShortlistError(
-            f"--history: all {behaviour.unknown:,} rows are of arms that the catalogue has not: does "
-            "--arm-column name the ids of the arms?"
-        )
-    if not keys:
-        raise ShortlistError(
-            "--history: no row says that a key liked an arm of the catalogue, with a value above 0, or from "
-            "--liked on"
-        )
-    if arms == 1:
-        raise ShortlistError("--history: all that keys liked is one arm, which says nothing about the others")
-    if np.diff(liked.indptr).max() < 2:
-        raise ShortlistError(
-            "--history: no key likes two arms, so nothing tells which arms the same keys like: is "
-            "--key-column who it was, and no visit or order?"
-        )
     if dim is None:
         least_dim = min(LEAST_AUTO_DIM, most_dim)
         dim = real_dim(liked, np.random.default_rng(SEED), least=least_dim, most=most_dim)

@@ -25,10 +25,11 @@ from shortlist_service.catalogues import (
     vector_to_bytes,
 )
 from shortlist_service.errors import NotFound, Unavailable
-from shortlist_service.routes import Metrics
+from shortlist_service.metrics import Counter, Metrics
 from shortlist_service.storage import ArmWrite, Position, Store
 from shortlist_service.work import BackgroundWork, repeat
 
+TAKEN = "shortlist_followed_arms", "Arms taken over from catalogues that others follow."
 EVERY_S, IDLE_S = 0.05, 0.2
 LEASE_MS, RENEW_S = 1_500, 0.25  # after a kill the next process begins when the lease has ended
 PAGE_ARMS, PAGE_NUMBERS = 250, 1 << 17  # are taken over well within a lease
@@ -54,7 +55,7 @@ class CatalogueFollowing(BackgroundWork):
     ) -> None:
         self._store = store
         self._catalogues = catalogues
-        self._taken = metrics.followed_arms
+        self._taken = metrics.of_plugin(Counter, *TAKEN)
         self._owner = owner or secrets.token_hex(8)
         self._copies: dict[str, _Copy] = {}  # by uid
 

@@ -150,7 +150,7 @@ class LogCalls(Routes):
             catalogues,
             bandits,
             dependencies.decision_log,
-            Embeddings(store, catalogues, dependencies.metrics.uploaded),
+            Embeddings(store, catalogues, dependencies.metrics),
             dependencies.moving,
         )
         jobs = EmbeddingJobs(

@@ -16,7 +16,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import Gauge
 
 from shortlist_embeddings.encoding import BehaviourEncoding, behaviour_to_bytes
 from shortlist_service.catalogues import (
@@ -27,8 +26,13 @@ from shortlist_service.catalogues import (
     HistoryPriorRecord,
 )
 from shortlist_service.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
+from shortlist_service.metrics import Gauge, Metrics
 from shortlist_service.storage import Store
 
+UPLOADED = (
+    "shortlist_uploaded_bytes",
+    "What embeddings of behaviour have stored that are being uploaded or made.",
+)
 KEEP_MS = 86_400_000  # what was stored of a catalogue that was not made
 
 
@@ -116,12 +120,12 @@ class NewEmbedding:
 
 
 class Embeddings:
-    """Begins them. ``uploaded``: shows the bytes of those that are being made."""
+    """Begins them."""
 
-    def __init__(self, store: Store, catalogues: Catalogues, uploaded: Gauge) -> None:
+    def __init__(self, store: Store, catalogues: Catalogues, metrics: Metrics) -> None:
         self._store = store
         self._catalogues = catalogues
-        self._uploaded = uploaded
+        self._uploaded = metrics.of_plugin(Gauge, *UPLOADED)
 
     async def source(self, name: str) -> Catalogue:
         """The catalogue of this name, to be followed.

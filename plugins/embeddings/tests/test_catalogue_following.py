@@ -42,7 +42,7 @@ class Shop:
         await self.write("a0")  # what is known of arms that the source lacks is not kept
         numbers = np.eye(2, dtype="<f4").tobytes(), np.zeros(2, dtype="<f4").tobytes()
         record = BehaviourRecord("source", self.source.uid, *numbers, 1.0, 1, 1, 1, 0)
-        embeddings = Embeddings(self.lossy, self.catalogues, Metrics().uploaded)
+        embeddings = Embeddings(self.lossy, self.catalogues, Metrics())
         async with embeddings.begin(self.source, record) as embedding:
             await embedding.add(["a0"], np.array([3.0]), np.array([[1.0, 1.0]]))
             self.copy, _ = await embedding.make("copy")

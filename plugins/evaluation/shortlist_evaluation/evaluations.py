@@ -16,12 +16,14 @@ from shortlist_evaluation.evaluator import EvaluatorLimits
 from shortlist_evaluation.sources import ServedSource
 from shortlist_service.decision_log import LATEST_MS
 from shortlist_service.jobs import Progress
+from shortlist_service.metrics import Counter
 from shortlist_service.policies import Bandit
 from shortlist_service.routes import RouteDependencies
 from shortlist_service.work import Slots
 
 log = logging.getLogger("shortlist.evaluations")
 
+EVALUATED = "shortlist_evaluated_decisions", "Logged decisions on which a policy was evaluated."
 AT_ONCE, WAITING = 2, 8
 JOBS_WAITING = 8  # one runs at a time, beside those that clients wait for
 
@@ -42,7 +44,7 @@ class Evaluations:
             served_learners=service.learners,
         )
         self.pages = service.decision_log
-        self._metrics = service.metrics
+        self._done = service.metrics.of_plugin(Counter, *EVALUATED)
         self._slots = Slots("evaluations", running=AT_ONCE, waiting=WAITING)
         self._job_slots = Slots("evaluations", running=1, waiting=JOBS_WAITING)
 
@@ -68,7 +70,7 @@ class Evaluations:
 
         def told(done: int, of: int | None) -> None:
             nonlocal decisions
-            self._metrics.evaluated.inc(done - decisions)
+            self._done.inc(done - decisions)
             decisions = done
             if progress is not None:
                 progress(done, of)

@@ -1,0 +1,51 @@
+"""Who liked what, of a history of keys and arms; and which histories tell nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from shortlist.embedding.behaviour import keys_by_arms
+from shortlist.embedding.held_out import LEAST_LIKES
+from shortlist_files import Behaviour
+from shortlist_service.errors import ShortlistError, counted
+
+
+@dataclass(frozen=True, slots=True)
+class UselessHistory:
+    """What a command says of a history that tells nothing.
+
+    ``unknown``  all rows are of other arms; with {rows}
+    ``nothing``  nobody liked anything
+    ``one_arm``  all liked the same
+    ``few``      too few keys liked several arms; with {keys}
+    """
+
+    unknown: str
+    nothing: str
+    one_arm: str
+    few: str
+
+
+def likes_of(
+    behaviour: Behaviour, arm_count: int, useless: UselessHistory, *, least_keys: int
+) -> sparse.csr_array:
+    """What each key with a like liked, keys x arms. ``least_keys``: with several likes.
+
+    Raises ShortlistError: that tells nothing.
+    """
+    if not len(behaviour.keys) and behaviour.unknown:
+        raise ShortlistError(useless.unknown.replace("{rows}", f"{behaviour.unknown:,} rows"))
+    shape = (behaviour.key_count, arm_count)
+    liked = keys_by_arms(behaviour.keys, behaviour.arms, behaviour.values, shape=shape)
+    liked = liked[np.diff(liked.indptr) > 0]
+    if not liked.nnz:
+        raise ShortlistError(useless.nothing)
+    if len(np.unique(liked.indices)) == 1:
+        raise ShortlistError(useless.one_arm)
+    several = int(np.count_nonzero(np.diff(liked.indptr) >= LEAST_LIKES))
+    if several < least_keys:
+        raise ShortlistError(useless.few.replace("{keys}", counted(several, "key", "keys")))
+    return liked
