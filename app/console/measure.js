@@ -84,15 +84,17 @@ export async function decisionsOf(bandit, key, most, signal) {
   return { rows: found.slice(0, most), read, isAll: !cursor };
 }
 
-/** Since when the share of the holdout is what it is, in ms. @param {any} bandit @param {AbortSignal} [signal] */
+/**
+ * Since when the holdout is served what it is, and since when with this share, in ms. A report compares within each share.
+ * @param {any} bandit @param {AbortSignal} [signal] @returns {Promise<{since: number | null, share: number | null}>}
+ */
 export async function holdoutSince(bandit, signal) {
   const { items } = await list(path`/v1/bandits/${bandit.id}/versions`, 100, signal);
-  let since = null;
-  for (const version of items) {
-    if (write(version.holdout) !== write(bandit.holdout)) break;
-    since = version.since_ms;
-  }
-  return since;
+  const begin = (/** @type {(holdout: any) => string} */ told) => {
+    const changed = items.findIndex((/** @type {any} */ version) => told(version.holdout) !== told(bandit.holdout));
+    return items[(changed < 0 ? items.length : changed) - 1]?.since_ms ?? null;
+  };
+  return { since: begin((holdout) => write(holdout?.serve ?? null)), share: begin(write) };
 }
 
 /** Of which decisions a report's numbers are, where they are not of all; "" where they are. @param {any} report */

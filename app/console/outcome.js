@@ -83,7 +83,8 @@ export function planned(rate, share) {
 }
 
 /** What the policy has earned more in all decisions, after the last look too; null: it is not known. @param {any} report */
-function liftOfAll({ buckets = [] }) {
+function liftOfAll({ buckets = [], stages = [] }) {
+  if (stages.length > 1) return null; // pieces of time say nothing of shares
   const [policy, holdout] = ["policy", "holdout"].map((name) => {
     const own = buckets.flatMap((/** @type {any} */ each) => each.groups.filter((/** @type {any} */ one) => one.group === name && one.decisions));
     const decisions = own.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.decisions, 0);
@@ -100,7 +101,9 @@ function numbersOf(report) {
   const means = holdout === null ? `${decimal(policy)} a decision` : `${decimal(policy)} a decision against ${decimal(holdout)}: ${moreOrLess(lift.value, false)}${lift.interval ? ` (95%: ${span(lift.interval, false)})` : ", no interval yet"}`;
   const all = as_of_decisions < decisions ? liftOfAll(report) : null;
   const newest = all === null ? "" : ` Of all ${count(decisions)} it is ${moreOrLess(all, false)}.`;
-  return `${means}, of ${as_of_decisions < decisions ? `the first ${count(as_of_decisions)} of ` : ""}${count(decisions)} decisions${next_look === null ? "" : `, anew at ${count(next_look)}`}.${newest}`;
+  const shares = (report.stages ?? []).filter((/** @type {any} */ each) => each.weight > 0).map((/** @type {any} */ each) => percent(each.share, 0));
+  const within = shares.length > 1 ? ` Compared within each share of the holdout: ${shares.join(", ")}.` : "";
+  return `${means}, of ${as_of_decisions < decisions ? `the first ${count(as_of_decisions)} of ` : ""}${count(decisions)} decisions${next_look === null ? "" : `, anew at ${count(next_look)}`}.${newest}${within}`;
 }
 
 /** What the holdout has cost, where the policy is the better one; "" elsewhere. @param {any} bandit @param {any} report */
@@ -130,12 +133,19 @@ export function catalogueAlarms({ id, findings = [], index }) {
   ];
 }
 
+/** How many decisions of this share are of the policy, and of the holdout. @param {any} report @param {any} share @returns {[number, number]} */
+export function sizesOf({ groups, stages }, share) {
+  const own = stages?.find((/** @type {any} */ each) => Number(each.share) === Number(share));
+  const of = (/** @type {string} */ name) => groups.find((/** @type {any} */ each) => each.group === name)?.decisions ?? 0;
+  return stages ? [own?.policy ?? 0, own?.holdout ?? 0] : [of("policy"), of("holdout")];
+}
+
 /** What is wrong with a bandit, by its report and its last rows, the newest first. @param {any} bandit @param {any} report @param {any[]} rows @returns {string[]} */
 export function alarmsOf(bandit, report, rows) {
   const found = [];
   for (const { signal, state } of report.guardrails ?? []) if (state === "broken") found.push(`guardrail of ${signal} broken`);
   const share = bandit.holdout?.share;
-  const [policy, holdout] = ["policy", "holdout"].map((name) => report.groups.find((/** @type {any} */ each) => each.group === name)?.decisions ?? 0);
+  const [policy, holdout] = sizesOf(report, share);
   if (share && share < 1 && bandit.scope === "global" && mismatch(policy, holdout, share) >= SRM_FACTOR) found.push(MISMATCH);
   const times = rows.flatMap((row) => row.rewards.filter((/** @type {any} */ each) => !each.default).map((/** @type {any} */ each) => each.time));
   const oldest = rows[rows.length - 1]?.time;

@@ -10,7 +10,7 @@ import { read, write } from "./json.js";
 import { mismatch, surelyAtLeast } from "./linear.js";
 import { bands, course, deviation, entropy, holdoutSince, lastDecisions, names, RANGES, shownArms, timeline, titleIn, titlesOf, verdict } from "./measure.js";
 import { moving } from "./move.js";
-import { MISMATCH, SRM_FACTOR, alarmsOf, alarmsOfArms, boundsOf, costOf, isOfInterval, nextStep, outcome, planned } from "./outcome.js";
+import { MISMATCH, SRM_FACTOR, alarmsOf, alarmsOfArms, boundsOf, costOf, isOfInterval, nextStep, outcome, planned, sizesOf } from "./outcome.js";
 import { prior } from "./prior.js";
 import { quotas } from "./quotas.js";
 import { CHANGEABLE, difference, fieldName, FIXED, FORM_FIELDS, FORMS, MEANINGS, merged, settingWarnings } from "./settings.js";
@@ -70,7 +70,7 @@ async function working(view, body, bandit) {
   const pieces = h("div", {}, skeleton(6));
   const looks = h("div", {}, skeleton(6));
   tiles.append(skeleton(2));
-  const range = h("select", { value: view.query.get("range") ?? "", on: { change: () => (view.remember({ range: range.value }), (known = null), (drawnOf = -1), again()) } }, h("option", { value: "" }, "since the holdout is as it is, a week at most"), Object.keys(RANGES).map((each) => h("option", { value: each }, `the last ${each}`)));
+  const range = h("select", { value: view.query.get("range") ?? "", on: { change: () => (view.remember({ range: range.value }), (known = null), (drawnOf = -1), again()) } }, h("option", { value: "" }, "since the holdout is shown what it is, a week at most"), Object.keys(RANGES).map((each) => h("option", { value: each }, `the last ${each}`)));
   body.append(h("div", {}, note, claim, next, h("label", { class: "inline" }, "Decisions of ", range), tiles, warnings, places), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
   const held = holdoutSince(bandit, signal);
   held.catch(() => null); // it is awaited below
@@ -80,7 +80,7 @@ async function working(view, body, bandit) {
   const again = view.live(LOOK_MS, note, async () => {
     const coming = lastDecisions(bandit.id, signal);
     coming.catch(() => null); // it is awaited below, unless what is asked first fails
-    const since = range.value ? now() - RANGES[/** @type {keyof typeof RANGES} */ (range.value)] : await held;
+    const since = range.value ? now() - RANGES[/** @type {keyof typeof RANGES} */ (range.value)] : (await held).since;
     const { report, from, to, bucketS } = await timeline(bandit.id, since, signal);
     const groups = Object.fromEntries(report.groups.map((/** @type {any} */ each) => [each.group, each]));
     const { policy, holdout } = groups;
@@ -94,7 +94,7 @@ async function working(view, body, bandit) {
       tile("Rewarded", percent(policy?.decisions ? policy.rewarded / policy.decisions : NaN), "of the policy's decisions"),
     ]);
     const rows = await coming;
-    const shares = mismatched(bandit, policy?.decisions ?? 0, holdout?.decisions ?? 0, rows);
+    const shares = mismatched(bandit, report, rows, (await held).share ?? 0);
     const bounds = boundsOf(bandit, rows);
     const alarms = [...alarmsOf(bandit, report, rows.slice(-ALARMED).reverse()), ...(await alarmsOfArms(bandit, signal))].filter((each) => !shares || each !== MISMATCH);
     const step = nextStep(bandit, report, shares ? [...alarms, shares] : alarms);
@@ -155,14 +155,15 @@ function placesOf(places) {
   return h("details", {}, h("summary", {}, "Places of lists"), table("Places of lists", ["group", "#place", "#decisions", "#mean reward", "#examination", "#95%"], rows, "", "cards"));
 }
 
-/** Words if the groups' sizes do not fit the share. @param {any} bandit @param {number} policy @param {number} holdout @param {any[]} rows the last decisions */
-function mismatched(bandit, policy, holdout, rows) {
+/** Words if the groups' sizes do not fit the share. @param {any} bandit @param {any} report @param {any[]} rows the last decisions @param {number} since when the share is what it is */
+function mismatched(bandit, report, rows, since) {
   const share = bandit.holdout?.share;
-  if (!share || share >= 1 || !policy) return null;
-  let [first, second, what] = [policy, holdout, "decisions"];
+  let [first, second] = sizesOf(report, share);
+  let what = "decisions";
+  if (!share || share >= 1 || !first) return null;
   if (bandit.scope === "per_key") {
     // Keys are what is drawn: those of the last decisions.
-    const groups = [...new Map(rows.map((row) => [row.key, row.group])).values()];
+    const groups = [...new Map(rows.filter((row) => row.time >= since).map((row) => [row.key, row.group])).values()];
     [first, second, what] = [groups.filter((group) => group === "policy").length, groups.filter((group) => group === "holdout").length, "keys among the last decisions"];
   }
   if (mismatch(first, second, share) < SRM_FACTOR) return null;

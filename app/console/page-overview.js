@@ -179,7 +179,7 @@ async function readSparks(bandits, sparks, told, signal) {
     const alarms = catalogueAlarms(await get(path`/v1/catalogues/${bandit.catalogue}`, signal));
     if (!bandit.log) sparks.set(bandit.id, { at: moment, alarms });
     else {
-      const since = await holdoutSince(bandit, signal);
+      const { since } = await holdoutSince(bandit, signal);
       const [{ report, from }, last] = await Promise.all([timeline(bandit.id, since, signal), get(path`/v1/bandits/${bandit.id}/log?order=desc&limit=200`, signal)]);
       const groups = Object.fromEntries(report.groups.map((/** @type {any} */ group) => [group.group, group]));
       const mean = groups.policy?.decisions ? groups.policy.mean_reward : null;

@@ -2,13 +2,15 @@
 
 Notation
     value       of a decision: the sum of the rewards of its arms (``outcomes``)
+    stage       decisions that were made with one share of the holdout (``stages``)
     unit        what is drawn for a group: the keys of a per_key bandit, the decisions of a global one
     ungrouped   decisions without a group: of a bandit without a holdout, of the time before it had one, and
                 baselines that callers asked for
     look        of keys, when intervals are made anew: means and the lift are of the same decisions as these
 
-Only groups that were drawn at the same time are compared. So ungrouped decisions are those of the policy
-where there are no others, and else they are counted apart.
+Only groups that were drawn at the same time are compared. So decisions from while the holdout was all or
+nothing are counted apart where there are others. So are ungrouped ones, which are those of the policy where
+there are no others.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
+from types import MappingProxyType
 
 import numpy as np
 
@@ -30,7 +33,6 @@ from app.measuring.outcomes import Terms, counted_rewards, terms_of, value_of
 from app.measuring.report_answer import (
     AgreementReport,
     Bucket,
-    GroupCounts,
     GroupName,
     GroupReport,
     Guardrail,
@@ -39,9 +41,11 @@ from app.measuring.report_answer import (
     PlaceReport,
     Report,
     ReportedMove,
+    ReportedStage,
     SignalReport,
     Unit,
 )
+from app.measuring.stages import Counts, Stages
 from app.platform.errors import Invalid, shown_time
 from app.platform.long_work import Slots
 from app.platform.metrics import Metrics
@@ -51,7 +55,7 @@ from shortlist.evaluation import clustered_t_sequence as clustered
 from shortlist.evaluation import examination
 from shortlist.evaluation.asymptotic_confidence_sequence import Missing
 from shortlist.evaluation.examination import RandomLists
-from shortlist.evaluation.two_groups import KeyIntervals, ValueSequence, intervals
+from shortlist.evaluation.two_groups import GroupNumber
 from shortlist.types import Vector
 
 MAX_BUCKETS = 1_000
@@ -75,27 +79,6 @@ REASONS: Mapping[Unit, Mapping[Missing, str]] = {
         "uneven": "no interval while few decisions are rewarded, or a few much more than others",
     },
 }
-
-
-@dataclass(slots=True)
-class Counts:
-    """Of some decisions."""
-
-    decisions: int = 0
-    rewarded: int = 0
-    total: float = 0.0
-
-    def add(self, value: float, *, rewarded: bool) -> None:
-        self.decisions += 1
-        self.rewarded += rewarded
-        self.total += value
-
-    @property
-    def mean(self) -> float | None:
-        return self.total / self.decisions if self.decisions else None
-
-    def shown(self, group: GroupName) -> GroupCounts:
-        return GroupCounts(group, self.decisions, self.rewarded, self.mean)
 
 
 @dataclass(slots=True)
@@ -147,23 +130,6 @@ def is_random(row: Row) -> bool:
 
 
 @dataclass(slots=True)
-class GroupDecisions:
-    """Decisions of one group in their order. ``at_look``: those until the last look."""
-
-    counts: Counts = field(default_factory=Counts)
-    at_look: Counts = field(default_factory=Counts)
-    values: ValueSequence = field(default_factory=ValueSequence)
-    buckets: dict[int, Counts] = field(default_factory=dict)
-    places: Places = field(default_factory=Places)
-
-    def add(self, value: float, bucket: int | None, *, rewarded: bool) -> None:
-        """Count a decision."""
-        self.counts.add(value, rewarded=rewarded)
-        if bucket is not None:
-            self.buckets.setdefault(bucket, Counts()).add(value, rewarded=rewarded)
-
-
-@dataclass(slots=True)
 class Agreements:
     """Sums over decisions of which a row says how far the policy agrees."""
 
@@ -202,80 +168,84 @@ class ReportFold:
         self._bucket_ms = bucket_ms
         self._unit = unit
         self._level = level
-        self._by_key, self._ungrouped_by_key = KeyIntervals(level=level), KeyIntervals(level=level)
-        self._groups: dict[str | None, GroupDecisions] = {name: GroupDecisions() for name in (*GROUPS, None)}
+        self._drawn, self._undrawn, self._ungrouped = (Stages(unit, level=level) for _ in range(3))
+        self._buckets: dict[str | None, dict[int, Counts]] = {name: {} for name in (*GROUPS, None)}
+        self._places: dict[str | None, Places] = {name: Places() for name in (*GROUPS, None)}
         self._agreements = Agreements()
         self._first = self._last = 0
 
-    def add(self, rows: Iterable[Row], terms: Mapping[int, Terms]) -> None:
+    def add(
+        self,
+        rows: Iterable[Row],
+        terms: Mapping[int, Terms],
+        shares: Mapping[int, float | None] = MappingProxyType({}),
+    ) -> None:
         """Count decisions. ``terms``: by version of the bandit. Cost: some microseconds a row.
 
-        Raises Invalid (bucket_s): there would be too many buckets.
+        ``shares``: of the holdout, by version; of others it is that of now. Raises Invalid (bucket_s): there
+        would be too many buckets.
         """
         for row in rows:
             bucket = None if self._bucket_ms is None else self._bucket_of(row, self._bucket_ms)
             value, rewarded = value_of(row, terms[row.bandit_version])
             bounds = terms[row.bandit_version].bounds(len(row.arms))
-            group = self._groups[row.group]
-            group.add(value, bucket, rewarded=rewarded)
+            if bucket is not None:
+                self._buckets[row.group].setdefault(bucket, Counts()).add(value, rewarded=rewarded)
             if len(row.arms) > 1:
-                group.places.add(row, terms[row.bandit_version])
+                self._places[row.group].add(row, terms[row.bandit_version])
             if row.agreement is not None:
                 self._agreements.add(row.agreement)
-            if self._unit == "decision":
-                group.values.add(value, bounds)
-            # Decisions without a group are the policy's where there never was a holdout: see ``_compared``.
-            elif row.group is None:
-                if self._ungrouped_by_key.add(0, row.key, value, bounds):
-                    group.at_look = replace(group.counts)
-            elif self._by_key.add(0 if row.group == "policy" else 1, row.key, value, bounds):
-                for name in GROUPS:
-                    self._groups[name].at_look = replace(self._groups[name].counts)
-        for group in self._groups.values():
-            group.values.settle()
-            group.places.settle()
+            share = shares.get(row.bandit_version, self._share)
+            if row.group is None:
+                stages, share = self._ungrouped, None
+            else:
+                stages = self._undrawn if share in {0.0, 1.0} else self._drawn
+            group: GroupNumber = 1 if row.group == "holdout" else 0
+            stages.add(share, group, row.key, value, bounds, rewarded=rewarded)
+        for each in (self._drawn, self._undrawn, self._ungrouped):
+            each.settle()
+        for places in self._places.values():
+            places.settle()
 
     def report(self, complete_from: int | None = None) -> Report:
         """What there is to say so far. Cost: O(1), and the buckets."""
-        groups, by_key, ungrouped = self._compared()
-        if self._unit == "key":
-            compared = by_key.intervals()
-            counts = [group.at_look for group in groups]
-        else:
-            compared = intervals(*(group.values for group in groups), level=self._level)
-            counts = [group.counts for group in groups]
-        one, other = (count.mean for count in counts)
-        apart = None if one is None or other is None else one - other
+        stages, others = self._compared()
+        compared = stages.intervals()
+        totals = stages.totals(compared.weights)
+        means = [total.mean for total in totals]
+        apart = None if means[0] is None or means[1] is None else means[0] - means[1]
         trails = compared.difference is not None and compared.difference[1] < 0
+        names = self._names(stages)
         return Report(
             groups=[
-                GroupReport(name, count.decisions, count.rewarded, count.mean, interval)
-                for name, count, interval in zip(GROUPS, counts, compared.groups, strict=True)
+                GroupReport(name, total.decisions, total.rewarded, total.mean, interval)
+                for name, total, interval in zip(GROUPS, totals, compared.groups, strict=True)
             ],
             lift=Lift(apart, compared.difference),
             unit=self._unit,
-            decisions=sum(group.counts.decisions for group in groups),
+            decisions=stages.decisions,
             as_of_decisions=compared.decisions,
             next_look=compared.next_look,
             interval_kind=compared.kind,
             interval_decisions=compared.decisions,
-            ungrouped=ungrouped,
-            buckets=self._buckets(groups),
+            ungrouped=sum(each.decisions for each in others),
+            buckets=self._shown_buckets(names),
             places=[
                 place_report
-                for name, group in zip(GROUPS, groups, strict=True)
-                for place_report in group.places.report(name, level=self._level)
+                for name, own in zip(GROUPS, names, strict=True)
+                for place_report in self._places[own].report(name, level=self._level)
             ],
             warnings=[
                 f"{name}: {REASONS[self._unit][why]}{self._when(name, why, needed)}"
-                for name, count, why, needed in zip(
-                    GROUPS, counts, compared.missing, compared.needed, strict=True
+                for name, total, why, needed in zip(
+                    GROUPS, totals, compared.missing, compared.needed, strict=True
                 )
-                if why and count.decisions
+                if why and total.decisions
             ]
             + [POLICY_WORSE_THAN_HOLDOUT] * trails,
             complete_from=complete_from,
             agreement=self._agreements.report(),
+            stages=self._reported_stages(stages, compared.weights),
         )
 
     def _when(self, name: GroupName, why: Missing, needed: int | None) -> str:
@@ -290,12 +260,24 @@ class ReportFold:
             words += "; rewards with min and max, not added up, have one at once"
         return words
 
-    def _compared(self) -> tuple[Sequence[GroupDecisions], KeyIntervals, int]:
-        """The groups of the report, and how many decisions are in neither."""
-        policy, holdout, others = (self._groups[name] for name in (*GROUPS, None))
-        if policy.counts.decisions or holdout.counts.decisions:
-            return (policy, holdout), self._by_key, others.counts.decisions
-        return (others, holdout), self._ungrouped_by_key, 0
+    def _compared(self) -> tuple[Stages, Sequence[Stages]]:
+        """The decisions of the report, and those that are counted apart.
+
+        Of those with a group, those that were drawn for it; without any, those of a holdout that was all, or
+        nothing; without these, those without a group.
+        """
+        families = [self._drawn, self._undrawn, self._ungrouped]
+        shown = next((each for each in families if each.decisions), self._drawn)
+        return shown, [each for each in families if each is not shown]
+
+    def _names(self, shown: Stages) -> Sequence[str | None]:
+        """Under which groups of rows the policy and the holdout of the report are."""
+        return (None, "holdout") if shown is self._ungrouped else GROUPS
+
+    def _reported_stages(self, shown: Stages, weights: Sequence[float]) -> list[ReportedStage]:
+        """Those in which the holdout was all or nothing come before the others."""
+        drawn = self._drawn.reported(weights if shown is self._drawn else ())
+        return [*self._undrawn.reported(()), *drawn]
 
     def _bucket_of(self, row: Row, bucket_ms: int) -> int:
         bucket = row.time // bucket_ms
@@ -306,16 +288,16 @@ class ReportFold:
             raise too_many_buckets()
         return bucket
 
-    def _buckets(self, groups: Sequence[GroupDecisions]) -> list[Bucket]:
+    def _shown_buckets(self, names: Sequence[str | None]) -> list[Bucket]:
         """From the first decision to the last, those without any among them."""
-        used = [bucket for group in groups for bucket in group.buckets]
+        groups = [self._buckets[name] for name in names]
+        used = [bucket for group in groups for bucket in group]
         if self._bucket_ms is None or not used:
             return []
-        named = list(zip(GROUPS, groups, strict=True))
         return [
             Bucket(
                 bucket * self._bucket_ms,
-                [group.buckets.get(bucket, Counts()).shown(name) for name, group in named],
+                [group.get(bucket, Counts()).shown(name) for name, group in zip(GROUPS, groups, strict=True)],
             )
             for bucket in range(min(used), max(used) + 1)
         ]
@@ -345,20 +327,22 @@ class Reports:
         # Of the sum (None), and of each signal.
         weights: dict[str | None, Mapping[str, float] | None] = {None: bandit.weights}
         weights |= {name: {name: 1.0} for name in names}
-        share = None if bandit.record.holdout is None else bandit.record.holdout.share
+        share = share_of(bandit)
         folds = {
             name: ReportFold(None if name else bucket_ms, unit, level=level, share=share) for name in weights
         }
         terms = {name: dict[int, Terms]() for name in weights}
+        shares = dict[int, float | None]()
         async with self._places.one():
             complete_from = await self._log.complete_from(bandit, from_ms)
             async for page in self._log.pages(bandit, from_ms=complete_from or from_ms, to_ms=to_ms):
                 for number in {row.bandit_version for row in page} - terms[None].keys():
                     bandit_then = await self._bandits.find(bandit.uid, number) or bandit
+                    shares[number] = share_of(bandit_then)
                     for name, weight in weights.items():
                         terms[name][number] = terms_of(bandit_then.record, weight)
                 for name, fold in folds.items():
-                    await MEASURING.run(partial(fold.add, page, terms[name]))
+                    await MEASURING.run(partial(fold.add, page, terms[name], shares))
             reports = {name: fold.report(complete_from) for name, fold in folds.items()}
         moves = [
             ReportedMove(move.moved_ms, move.left, move.joined)
@@ -380,6 +364,11 @@ class Reports:
         report = _with_signals(bandit, reports)
         self._metrics.guardrail_states[bandit.uid] = [guardrail.state for guardrail in report.guardrails]
         return report
+
+
+def share_of(bandit: Bandit) -> float | None:
+    """The share of its holdout; None: it has none."""
+    return None if bandit.record.holdout is None else bandit.record.holdout.share
 
 
 def _with_signals(bandit: Bandit, reports: Mapping[str | None, Report]) -> Report:

@@ -16,7 +16,7 @@ GuardrailState = Literal["kept", "broken", "unknown"]
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
     """Decisions of a group. ``rewarded``: those with a reward that somebody sent. ``mean_reward``: of these
-    decisions; null without any.
+    decisions; null without any. Where several stages count, the mean of their means by their weights.
     """
 
     group: GroupName
@@ -52,10 +52,22 @@ class PlaceReport:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """The mean reward of the policy less that of the holdout."""
+    """The mean reward of the policy less that of the holdout, compared within each stage of one share."""
 
     value: float | None
     interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedStage:
+    """Decisions that were made with one share of the holdout, so far. ``policy``, ``holdout``: how many each
+    group has. ``weight``: how much the stage counts in means and lift, 0 to 1; 0 while a group has too few.
+    """
+
+    share: float | None
+    policy: int
+    holdout: int
+    weight: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +131,9 @@ class Report:
     ``next_look``           at how many decisions they are made anew; null: at each
     ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
     ``interval_decisions``  the same as ``as_of_decisions``, as it was named first
-    ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
+    ``ungrouped``           decisions that are not compared: made before there was a holdout, while its share
+                            was 0 or 1, or for a baseline
+    ``stages``              the shares that the holdout had in this time, the earliest first
     ``places``              of decisions with several arms: what each place has earned, the first hundred
     ``warnings``            why a group has no interval, whether the policy is the worse one, or why there are
                             no decisions
@@ -145,6 +159,7 @@ class Report:
     warnings: list[str]
     complete_from: int | None
     agreement: AgreementReport | None = None
+    stages: list[ReportedStage] = field(default_factory=list)
     weights: dict[str, float] | None = None
     signals: list[SignalReport] = field(default_factory=list)
     guardrails: list[Guardrail] = field(default_factory=list)

@@ -47,6 +47,7 @@ async def test_a_report_has_the_fields_of_the_contract(api: Api):
     assert found.keys() == {
         "groups", "lift", "unit", "decisions", "as_of_decisions", "next_look", "interval_kind",
         "interval_decisions", "ungrouped", "buckets", "places", "warnings", "complete_from",
+        "agreement", "stages",
     }  # fmt: skip
     assert (found["unit"], found["as_of_decisions"], found["warnings"]) == ("decision", 120, [])
     assert (found["decisions"], found["next_look"], found["interval_decisions"]) == (120, None, 120)

@@ -361,3 +361,21 @@ def test_of_a_shadow_it_is_said_how_far_the_policy_agrees():
     )
     step = run(f"nextStep({json.dumps(bandit(id='b', holdout=rule))}, {json.dumps(shadow)}, [])")
     assert step["query"] == {"set": "holdout", "to": '{"share": 0.5}'}
+
+
+def test_shares_that_changed_are_compared_each_by_itself():
+    stages = [
+        {"share": share, "policy": policy, "holdout": held, "weight": weight}
+        for share, policy, held, weight in ((1, 0, 900, 0), (0.5, 250, 250, 0.7), (0.1, 450, 50, 0.3))
+    ]
+    found = told({**report(0.2, 0.1, [0.05, 0.15]), "stages": stages}, holdout={"share": 0.1})
+    assert found["numbers"].endswith("Compared within each share of the holdout: 50%, 10%.")
+    # By the sizes of all shares together a tenth would be wrong by far.
+    whole = {**report(0.2, 0.1, None), "stages": stages}
+    for share, is_wrong in ((0.1, False), (0.5, False)):
+        owner = bandit(holdout={"share": share})
+        alarms = run(f"alarmsOf({json.dumps(owner)}, {json.dumps(whole)}, [])")
+        assert ("sample ratio mismatch" in alarms) is is_wrong
+    stages[2] |= {"policy": 350, "holdout": 150}
+    alarms = run(f"alarmsOf({json.dumps(bandit(holdout={'share': 0.1}))}, {json.dumps(whole)}, [])")
+    assert "sample ratio mismatch" in alarms

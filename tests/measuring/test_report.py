@@ -222,3 +222,22 @@ async def test_each_version_of_a_bandit_has_its_terms(service: HeadlessService):
         bandit, from_ms=2, to_ms=4, bucket_ms=None
     )
     assert some.groups[0].decisions == 2
+
+
+def test_a_share_that_falls_while_rewards_rise_is_no_lift():
+    rng, shares, rates = np.random.default_rng(3), {1: 1.0, 2: 0.8, 3: 0.2}, {1: 0.2, 2: 0.2, 3: 0.6}
+    rows = [
+        msgspec.structs.replace(each, bandit_version=version)
+        for version, share in shares.items()
+        for group, part in (("policy", 1.0 - share), ("holdout", share))
+        for each in coins(rng, round(1_000 * part), rates[version], group)
+    ]
+    found = {}
+    for name, known in (("within", shares), ("across", {})):
+        fold = ReportFold()
+        fold.add(rows, dict.fromkeys(shares, COINS), known)
+        found[name] = fold.report()
+    within, across = (each.lift.interval or (math.nan, math.nan) for each in found.values())
+    assert within[0] < 0.0 < within[1]
+    assert across[0] > 0.0
+    assert [each.weight for each in found["within"].stages] == pytest.approx([0.0, 0.5, 0.5])

@@ -24,6 +24,7 @@ but for terms that vanish.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -119,6 +120,23 @@ def add(group: Unbounded, values: Vector) -> Unbounded:
         scatter += apart * apart * group.count * (len(values) / count)
     low, high = min(group.low, float(values.min())), max(group.high, float(values.max()))
     return Unbounded(count, total, scatter, low, high)
+
+
+def joined(groups: Sequence[Unbounded], weights: Vector) -> Unbounded:
+    """A group with the weighted mean of these, whose variance is that of the weighted mean.
+
+    ``weights``: sum to 1; a group of weight 0 is left out, the others have rewards. It is as if each reward
+    stood as far from the joined mean as it moves that. Shapes: weights (S,). Cost: O(S).
+    """
+    used = [(group, weight) for group, weight in zip(groups, weights.tolist(), strict=True) if weight > 0.0]
+    if len(used) == 1:
+        return used[0][0]
+    count, mean, scatter, low, high = sum(group.count for group, _ in used), 0.0, 0.0, 0.0, 0.0
+    for group, weight in used:
+        own, scale = group.total / group.count, weight * count / group.count
+        mean, scatter = mean + weight * own, scatter + scale**2 * group.scatter
+        low, high = min(low, scale * (group.low - own)), max(high, scale * (group.high - own))
+    return Unbounded(count, count * mean, scatter, mean + low, mean + high)
 
 
 def difference(one: Unbounded, other: Unbounded, *, level: float = 0.95) -> tuple[float, float] | None:

@@ -27,6 +27,11 @@ tests/statistical/test_lift_of_keys.py.
 For a difference of two groups variances are added, and the degrees of freedom, K - 1 of each, are joined as
 Welch and Satterthwaite do.
 
+Where the share of the groups changed (``stages``), r is the weighted sum of the r of the stages, and e_k that
+of what key k adds to each. A key that came to the other group meanwhile is in both, so
+
+    variance of the difference = v + v' - 2 sum of e_k e'_k over the keys of both
+
 The jackknife over keys, or what is the same here, CR3 of Bell and McCaffrey (2002), makes no difference where
 there is an interval: no key weighs much then.
 
@@ -37,14 +42,16 @@ Student's problem when several different population variances are involved" (194
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
 from shortlist import checks
 from shortlist.evaluation.asymptotic_confidence_sequence import Missing
-from shortlist.types import Vector
+from shortlist.types import Rows, Vector
 
 MIN_KEYS = 30  # keys of a group
 LARGEST = 1 / 5  # part of the sum of all e_k^2 that one key may make
@@ -91,6 +98,22 @@ class Looks:
     interval: tuple[float, float] | None = None
 
 
+class KeyTable(NamedTuple):
+    """Keys of a group in one stage, each once in ascending order, with n_k and s_k. Shapes: (K,) of each."""
+
+    keys: Rows
+    counts: Vector
+    sums: Vector
+
+
+class Errors(NamedTuple):
+    """A group over its stages: keys, each once in ascending order, and their e_k. Shapes: (K,), (K,)."""
+
+    summary: Summary
+    keys: Rows
+    errors: Vector
+
+
 def is_look(decisions: int) -> bool:
     """Whether the number of decisions has doubled since the last look: it is a power of two."""
     return decisions > 0 and decisions & (decisions - 1) == 0
@@ -107,20 +130,65 @@ def summary(counts: Vector, sums: Vector) -> Summary:
     if not len(counts):
         return Summary()
     checks.in_range("counts", float(counts.min()), least=1.0)
-    keys, decisions = len(counts), float(counts.sum())
+    return _summary(*_linearised(counts, sums))
+
+
+def joined(stages: Sequence[KeyTable], weights: Vector) -> Errors:
+    """A group over several stages. ``weights``: sum to 1; a stage of weight 0 is left out.
+
+    Shapes: weights (S,). Cost: O(K log K), and O(K) for one stage.
+    """
+    mean, keys, errors = 0.0, list[Rows](), list[Vector]()
+    for stage, weight in zip(stages, weights.tolist(), strict=True):
+        if weight > 0.0 and len(stage.keys):
+            own, apart = _linearised(stage.counts, stage.sums)
+            mean += weight * own
+            keys.append(stage.keys)
+            errors.append(weight * apart)
+    if not keys:
+        return Errors(Summary(), np.empty(0, dtype=np.int64), np.empty(0))
+    if len(keys) == 1:
+        return Errors(_summary(mean, errors[0]), keys[0], errors[0])
+    distinct, places = np.unique(np.concatenate(keys), return_inverse=True)
+    of_keys = np.bincount(places, np.concatenate(errors), len(distinct)).astype(np.float64)
+    return Errors(_summary(mean, of_keys), distinct, of_keys)
+
+
+def covariance(one: Errors, other: Errors) -> float:
+    """Of the means of two groups: that of the keys that are in both. Cost: O(K log K)."""
+    _, places, others = np.intersect1d(one.keys, other.keys, assume_unique=True, return_indices=True)
+    return float(one.errors[places] @ other.errors[others])
+
+
+def _linearised(counts: Vector, sums: Vector) -> tuple[float, Vector]:
+    """r, and the e_k: 0 where all keys have earned the same but for rounding."""
+    decisions = float(counts.sum())
     mean = float(sums.sum()) / decisions
     apart = sums - mean * counts
-    if keys < 2 or np.abs(apart).max() <= _ROUNDING * np.abs(sums).max():
-        return Summary(keys, mean)
-    squares = np.square(apart / decisions)
+    if np.abs(apart).max() <= _ROUNDING * np.abs(sums).max():
+        return mean, np.zeros(len(counts))
+    return mean, apart / decisions
+
+
+def _summary(mean: float, errors: Vector) -> Summary:
+    keys, squares = len(errors), np.square(errors)
     total = float(squares.sum())
+    if keys < 2 or not total:
+        return Summary(keys, mean)
     return Summary(keys, mean, keys / (keys - 1) * total, float(squares.max()) / total)
 
 
-def look(past: Looks, group: Summary, other: Summary | None = None, *, level: float = 0.95) -> Looks:
+def look(
+    past: Looks,
+    group: Summary,
+    other: Summary | None = None,
+    *,
+    level: float = 0.95,
+    covariance: float = 0.0,
+) -> Looks:
     """Look once more, at the mean of ``group``, or at that less the mean of ``other``.
 
-    Cost: O(1). Raises: InvalidParameter (level).
+    ``covariance``: of both means. Cost: O(1). Raises: InvalidParameter (level).
     """
     checks.in_range("level", level, above=0.0, below=1.0)
     groups = (group,) if other is None else (group, other)
@@ -130,7 +198,7 @@ def look(past: Looks, group: Summary, other: Summary | None = None, *, level: fl
     centre = group.mean - (0.0 if other is None else other.mean)
     variance = sum(each.variance for each in groups)
     freedom = variance**2 / sum(each.variance**2 / (each.keys - 1) for each in groups)
-    half = math.sqrt(variance) * _quantile(alpha_of(given, 1.0 - level), freedom)
+    half = math.sqrt(max(variance - 2.0 * covariance, 0.0)) * _quantile(alpha_of(given, 1.0 - level), freedom)
     return Looks(given, (centre - half, centre + half))
 
 

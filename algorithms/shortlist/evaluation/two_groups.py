@@ -6,6 +6,8 @@ The unit, which is what was drawn into a group, is a decision or a key:
                 one of the same values
     key         ``KeyIntervals``: a user who came a thousand times is one draw, not a thousand. So what counts
                 is by key: how many decisions it had, and the sum of their rewards
+
+Where the share of the groups changed, they are compared within each stage of one share (``stages``).
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import clustered_t_sequence as clustered
 from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation.asymptotic_confidence_sequence import Missing, Unbounded
-from shortlist.evaluation.clustered_t_sequence import Looks, Summary
+from shortlist.evaluation.clustered_t_sequence import KeyTable, Looks, Summary
 from shortlist.evaluation.confidence_sequence import Bounded
+from shortlist.evaluation.stages import weights as stage_weights
 from shortlist.types import Rows, Vector
 
 GroupNumber = Literal[0, 1]
@@ -41,6 +44,7 @@ class GroupIntervals(NamedTuple):
     ``missing``     why a group has no interval
     ``needed``      how many of its unit a group needs at least for one, by what was seen
     ``next_look``   at how many decisions there will be others; None: at each
+    ``weights``     how much each stage counts; they sum to 1
     """
 
     kind: IntervalKind
@@ -50,6 +54,7 @@ class GroupIntervals(NamedTuple):
     missing: Sequence[Missing | None]
     needed: Sequence[int | None] = (None, None)
     next_look: int | None = None
+    weights: Sequence[float] = (1.0,)
 
 
 @dataclass(slots=True)
@@ -114,6 +119,31 @@ def intervals(one: ValueSequence, other: ValueSequence, *, level: float = 0.95) 
     )
 
 
+def joined_intervals(
+    stages: Sequence[tuple[ValueSequence, ValueSequence]], *, level: float = 0.95
+) -> GroupIntervals:
+    """``intervals`` of groups that are compared within stages: asymptotic where several count.
+
+    Cost: O(S). Raises: InvalidParameter.
+    """
+    counts = np.array([[group.unbounded.count for group in stage] for stage in stages], dtype=float)
+    counts = counts.reshape(-1, 2)
+    weights = stage_weights(counts, counts.min(axis=1) >= asymptotic.MIN_REWARDS)
+    if np.count_nonzero(weights) <= 1:
+        stage = stages[int(np.argmax(weights))] if len(weights) else (ValueSequence(), ValueSequence())
+        found = intervals(*stage, level=level)
+    else:
+        one, other = (
+            ValueSequence(
+                unbounded=asymptotic.joined([stage[number].unbounded for stage in stages], weights),
+                has_bounds=False,
+            )
+            for number in (0, 1)
+        )
+        found = intervals(one, other, level=level)
+    return found._replace(decisions=int(counts.sum()), weights=weights.tolist())
+
+
 def _plain(interval: Interval | None) -> Interval | None:
     """Of Python's numbers."""
     return None if interval is None else (float(interval[0]), float(interval[1]))
@@ -141,10 +171,10 @@ class KeySums:
         if len(self._new_keys) >= max(self._least_new, len(self._keys) // 4):
             self._sum_up()
 
-    def summary(self) -> Summary:
-        """What follows from all that was added. Cost: O(n log n)."""
+    def table(self) -> KeyTable:
+        """All that was added. Cost: O(n log n)."""
         self._sum_up()
-        return clustered.summary(self._counts, self._sums)
+        return KeyTable(self._keys, self._counts, self._sums)
 
     def _sum_up(self) -> None:
         """Add what is new to what each key had."""
@@ -161,24 +191,37 @@ class KeyIntervals:
     """Intervals of two groups and of their difference, renewed when the number of decisions has doubled.
 
     While all values have bounds, no interval leaves the widest of them. ``least_new``: see ``KeySums``.
+    Stages are numbered as they come.
     """
 
     def __init__(self, *, level: float = 0.95, least_new: int = _LEAST_NEW) -> None:
         self._level = level
         self._bounds: Interval | None = (math.inf, -math.inf)
-        self._sums = (KeySums(least_new), KeySums(least_new))
+        self._least_new = least_new
+        self._stages: list[tuple[KeySums, KeySums]] = []
+        self._weights: Sequence[float] = ()
         self._decisions = self._looked_at = 0
         self._summaries = (Summary(), Summary())
         self._groups = (Looks(), Looks())
         self._difference = Looks()
 
-    def add(self, group: GroupNumber, key: str | None, value: float, bounds: Interval | None = None) -> bool:
+    def add(
+        self,
+        group: GroupNumber,
+        key: str | None,
+        value: float,
+        bounds: Interval | None = None,
+        *,
+        stage: int = 0,
+    ) -> bool:
         """Count a decision of a group, whose value lies within ``bounds``. Whether it was time to look."""
         if bounds is None or not bounds[0] <= value <= bounds[1]:
             self._bounds = None
         elif self._bounds is not None:
             self._bounds = min(self._bounds[0], bounds[0]), max(self._bounds[1], bounds[1])
-        self._sums[group].add(key, value)
+        while len(self._stages) <= stage:
+            self._stages.append((KeySums(self._least_new), KeySums(self._least_new)))
+        self._stages[stage][group].add(key, value)
         self._decisions += 1
         if not clustered.is_look(self._decisions):
             return False
@@ -195,6 +238,7 @@ class KeyIntervals:
             missing=[each.missing for each in self._summaries],
             needed=[each.needed for each in self._summaries],
             next_look=2 * self._looked_at or 1,
+            weights=self._weights,
         )
 
     def _within(self, interval: Interval | None, *, apart: bool = False) -> Interval | None:
@@ -207,7 +251,19 @@ class KeyIntervals:
 
     def _look(self) -> None:
         self._looked_at = self._decisions
-        one, other = self._summaries = (self._sums[0].summary(), self._sums[1].summary())
+        tables = [(one.table(), other.table()) for one, other in self._stages]
+        counts = np.array([[table.counts.sum() for table in stage] for stage in tables])
+        keys = np.array([[len(table.keys) for table in stage] for stage in tables])
+        weights = stage_weights(counts, keys.min(axis=1) >= clustered.MIN_KEYS)
+        one, other = (clustered.joined([stage[number] for stage in tables], weights) for number in (0, 1))
+        self._weights, self._summaries = weights.tolist(), (one.summary, other.summary)
         level, (own, others) = self._level, self._groups
-        self._groups = clustered.look(own, one, level=level), clustered.look(others, other, level=level)
-        self._difference = clustered.look(self._difference, one, other, level=level)
+        self._groups = (
+            clustered.look(own, one.summary, level=level),
+            clustered.look(others, other.summary, level=level),
+        )
+        # In one stage no key is in both groups.
+        shared = clustered.covariance(one, other) if np.count_nonzero(weights) > 1 else 0.0
+        self._difference = clustered.look(
+            self._difference, one.summary, other.summary, level=level, covariance=shared
+        )
