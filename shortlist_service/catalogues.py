@@ -12,6 +12,7 @@ catalogue whose arms are in an engine, and not in this process.
 """
 
 from app.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
+from app.catalogues.candidates import CandidateList, candidates_in
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.filtering.filtered_snapshots import FilteredSnapshots, among, no_arms
@@ -31,6 +32,7 @@ from app.records.features import (
     completed,
 )
 from app.records.history_prior import MAX_PRIOR_DIM, HistoryPriorRecord, history_record
+from app.records.logged_candidates import LoggedCandidates
 from app.records.records import CatalogueRecord, bytes_to_vector, vector_to_bytes
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "BehaviourRecord",
     "BlockedCopies",
     "BlockedCopy",
+    "CandidateList",
     "Catalogue",
     "CatalogueRecord",
     "Catalogues",
@@ -52,9 +55,11 @@ __all__ = [
     "Filter",
     "FilteredSnapshots",
     "HistoryPriorRecord",
+    "LoggedCandidates",
     "Snapshot",
     "among",
     "bytes_to_vector",
+    "candidates_in",
     "completed",
     "fields_of",
     "history_record",

@@ -10,7 +10,7 @@ features its arms had, ``carried_in`` what it said of them. ``knowing_policies``
 """
 
 from app.decision_log.reading import LATEST_MS, DecisionLog, row_of
-from app.decision_log.row_tokens import asked_in, carried_in, revisions_in
+from app.decision_log.row_tokens import asked_in, candidates_in_row, carried_in, revisions_in
 from app.decision_log.rows import (
     NO_LOG,
     NOTHING_BARRED,
@@ -63,6 +63,7 @@ __all__ = [
     "bounds_of",
     "bounds_of_rule",
     "can_be_drawn",
+    "candidates_in_row",
     "carried_in",
     "counted_of",
     "counted_rewards",

@@ -278,3 +278,20 @@ class CandidateArms:
         arms = {**{arm.id: arm for arm in stored if arm is not None}, **given.own}
         there = [arms[arm_id] for arm_id in given.ids if arm_id in arms]
         return CandidateSnapshot.of_arms(catalogue.dim, there, given)
+
+
+def candidates_in(base: Snapshot, given: CandidateList) -> CandidateSnapshot:
+    """The candidates that there are of a catalogue in memory, ``base``, and what they bring.
+
+    Beside arms that they bring those of the catalogue have no tags nor metadata.
+    """
+    if not given.own:
+        return CandidateSnapshot.of_rows(base, given)
+    arms = list[StoredArm]()
+    for arm_id, row in zip(given.ids, base.table.row_of_each(given.ids).tolist(), strict=True):
+        if arm_id in given.own:
+            arms.append(given.own[arm_id])
+        elif row >= 0:
+            features = vector_to_bytes(base.table.features[row])
+            arms.append(StoredArm(arm_id, base.revision_of(row), 0, features))
+    return CandidateSnapshot.of_arms(base.table.dim, arms, given)

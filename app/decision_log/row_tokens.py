@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from app.decision_log.rows import Row
 from app.learning.tokens import Decision, decision_of, raw_of
 from app.records.logged import LoggedRequest, asked_of
+from app.records.logged_candidates import LoggedCandidates
 
 
 def decision_in(row: Row) -> Decision | None:
@@ -30,6 +31,22 @@ def asked_in(row: Row) -> LoggedRequest | None:
     if decision is None or decision.logged is None:
         return LoggedRequest(filter=None if row.filter is None else dict(row.filter))
     return asked_of(decision.logged.asked)
+
+
+def candidates_in_row(row: Row, match_dim: int) -> LoggedCandidates | None:
+    """The candidates of a decision, without documents; None: its request named none, or they are not kept.
+
+    ``match_dim``: of the bandit.
+    """
+    if not row.candidates:
+        return None
+    features = {
+        place: each.features for place, each in enumerate(row.candidates) if each.features is not None
+    }
+    match = {place: each.match for place, each in enumerate(row.candidates) if each.match is not None}
+    numbers, said = (np.array(list(of.values()), dtype="<f4").tobytes() for of in (features, match))
+    ids = [candidate.id for candidate in row.candidates]
+    return LoggedCandidates(ids, list(features), numbers, [], list(match), said, match_dim)
 
 
 def revisions_in(row: Row) -> Mapping[str, int]:

@@ -61,6 +61,7 @@ class EvaluationBatch:
     ``exclude``   rows of arms that cannot be drawn, of each; of targets that are ``by_exclusion``
     ``rewards``   smallest and largest reward of an arm, which predictions are held to; None: nobody knows
     ``effects``   what arms have beyond their features; None: nothing
+    ``has_match``  the arms are candidates, whose features have what requests said of them at the end
     """
 
     bandit: Bandit
@@ -71,6 +72,7 @@ class EvaluationBatch:
     exclude: Sequence[Rows]
     rewards: tuple[float, float] | None = None
     effects: ArmEffects | None = None
+    has_match: bool = False
 
     def __len__(self) -> int:
         return len(self.names)
@@ -116,7 +118,8 @@ class EvaluationBatch:
 
     @cached_property
     def _estimates(self) -> tuple[Matrix, Vector]:
-        pairs = [self.bandit.theta_and_offset(theta) for theta in self._thetas()]
+        parts = self.bandit.numbers_and_offset if self.has_match else self.bandit.theta_and_offset
+        pairs = [parts(theta) for theta in self._thetas()]
         return np.array([theta for theta, _ in pairs]), np.array([offset for _, offset in pairs])
 
     def _thetas(self) -> Matrix:

@@ -98,10 +98,9 @@ async def test_a_row_keeps_its_candidates_when_its_reward_is_faster(shared: Api,
 
 async def test_what_is_too_large_is_null_and_so_is_what_was_activated_later(shared: Api):
     await ready(shared, "large")
-    rows = np.random.default_rng(1).normal(size=(1_000, DIM))
-    large = await shared.choose(
-        "large", candidates=[own(f"{'n' * 80}{n}", row) for n, row in enumerate(rows)]
-    )
+    rng = np.random.default_rng(1)
+    brought = [own(rng.bytes(30).hex(), [1.0, 2.0, 3.0]) for _ in range(1_000)]
+    large = await shared.choose("large", candidates=brought)
     small = await shared.choose("large", candidates=["a1", *(f"b{n}" for n in range(999))])
     deferred = await shared.choose("large", candidates=["a1", "a2"], activate=False)
     await shared.ok("POST", "/v1/decisions/activate", {"decisions": [deferred["decision"]]})

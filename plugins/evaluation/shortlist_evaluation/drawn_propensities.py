@@ -25,6 +25,7 @@ from shortlist_evaluation.logged_lists import (
     LoggedLists,
     PoolName,
     SortedCounts,
+    effects_of_candidates,
     joined,
     known_rows,
     lets_in,
@@ -217,6 +218,7 @@ class DrawnPropensities:
                 joined([lists[0].situations[0][1]]),
                 [known_rows(arms, lists[0].excluded[0])],
                 effects=self._effects_of(bandit, arms),
+                has_match=name.candidates is not None and bandit.match_dim > 0,
             )
             ids = [arm for listed in lists for arm in listed.ids]
             shown = rows_of(arms, ids).reshape(len(rows), -1)[:, list(name.drawn_places)]
@@ -253,7 +255,8 @@ class DrawnPropensities:
         if arms is None:
             if len(self._pools) >= MOST_POOLS:
                 self._pools.clear()
-            arms = await self._source.snapshot(bandit, bandit.filter_with(name.arm_filter))
+            arm_filter = bandit.filter_with(name.arm_filter)
+            arms = await self._source.snapshot(bandit, arm_filter, name.candidates)
             if name.barred is not None:
                 arms = bandit.seen(await MEASURING.run(partial(among, arms.plain, name.barred)))
             self._pools[version, name] = arms
@@ -262,6 +265,8 @@ class DrawnPropensities:
     def _effects_of(self, bandit: Bandit, arms: LearnerSnapshot) -> ArmEffects | None:
         if bandit.effects is None:
             return None
+        if arms.plain.whole.is_of_one_request:
+            return effects_of_candidates(bandit, arms)
         table = arms.plain.whole.table
         directions = self._directions.setdefault(table.number, Directions())
         return ArmEffects.of(bandit.effects, directions, table, np.ones(1), bandit.exploration)

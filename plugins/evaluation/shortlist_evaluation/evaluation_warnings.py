@@ -19,7 +19,8 @@ MUCH_UNUSED = 0.5
 MUCH_MISSING = 0.05
 UNREADABLE = (
     "the log does not say which arms they could show, as with the rules at_most and diverse, "
-    "quotas whose arms were not kept, and requests that are larger than what it keeps"
+    "quotas whose arms were not kept, requests and candidates that are larger than what it keeps, "
+    "and candidates that requests brought where a filter reads them"
 )
 NOT_DRAWN = (
     "draws cannot tell theirs: only Thompson sampling draws its lists, without a warm-up, from arms, "

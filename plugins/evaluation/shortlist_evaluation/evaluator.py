@@ -34,6 +34,7 @@ from shortlist_evaluation.logged_lists import (
     LoggedLists,
     SortedCounts,
     UnshownArms,
+    effects_of_candidates,
     joined,
     known_rows,
     lets_in,
@@ -222,7 +223,8 @@ class Evaluator:
 
         Raises Invalid (policy): some would have weights beyond all numbers.
         """
-        piece = NOISY_PIECE if self._policy.target_draws or self.drawn is not None else self._limits.piece
+        is_large = self._policy.target_draws or self.drawn is not None or any(row.candidates for row in rows)
+        piece = NOISY_PIECE if is_large else self._limits.piece
         try:
             start = 0
             while start < len(rows) and not self.is_unsupported:
@@ -289,7 +291,7 @@ class Evaluator:
         known_pool = self._pools.get(lists.name)
         if known_pool is None:
             arm_filter, barred = self.bandit.filter_with(lists.name.arm_filter), lists.name.barred
-            arms = await self._source.snapshot(self.bandit, arm_filter)
+            arms = await self._source.snapshot(self.bandit, arm_filter, lists.name.candidates)
             if barred is not None:
                 arms = self.bandit.seen(await MEASURING.run(partial(among, arms.plain, barred)))
                 arm_filter = barred if arm_filter is None else arm_filter.both(barred)
@@ -409,6 +411,8 @@ class Evaluator:
         self, work: _Work, situations: EvaluationBatch, prepared: Sequence[Any], which: Rows, rows: Rows
     ) -> None:
         """Note what the lists show, and what the policy would choose for as many as can be afforded."""
+        if work.lists.name.candidates is not None:
+            return  # which arms stand to choose from is nothing that the policy does
         arms, unshown = work.pool.pool.arms, work.of.unshown
         table = arms.plain.whole.table
         if not unshown.show(table.number, table.rows, rows):
@@ -450,8 +454,9 @@ class Evaluator:
         names = [(work.of.number, self._block, name) for name in numbers]
         rewards = work.of.rewards
         effects = self._effects_of(work.of, arms)
+        has_match = work.lists.name.candidates is not None and work.of.bandit.match_dim > 0
         return EvaluationBatch(
-            work.of.bandit, names, work.learners, owners, contexts_of, exclude, rewards, effects
+            work.of.bandit, names, work.learners, owners, contexts_of, exclude, rewards, effects, has_match
         ), which
 
     def _effects_of(self, policy: Evaluated, arms: LearnerSnapshot) -> ArmEffects | None:
@@ -459,6 +464,8 @@ class Evaluator:
         version, weighing, table = policy.bandit.effects, policy.bandit.weighing, arms.plain.whole.table
         if version is None:
             return None
+        if arms.plain.whole.is_of_one_request:
+            return effects_of_candidates(policy.bandit, arms)
         name = policy.number, table.number
         if name not in self._effects:
             directions = self._directions.setdefault(table.number, Directions())

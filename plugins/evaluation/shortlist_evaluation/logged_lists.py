@@ -43,13 +43,15 @@ from shortlist_service.decision_log import (
     Terms,
     ThinnedRow,
     asked_in,
+    candidates_in_row,
     counted_rewards,
     terms_by_version,
 )
-from shortlist_service.policies import Bandit, LearnerSnapshot
+from shortlist_service.policies import ArmEffects, Bandit, Directions, LearnerSnapshot
 
 NO_CONTEXT = b""
 _encode = msgspec.json.Encoder(order="sorted").encode
+_pack = msgspec.msgpack.Encoder().encode
 BATCH_SIZE = 1_000_000  # features of arms in lists
 CHANCE = 0.01
 MOST_ARMS = 20_000_000  # of all policies together: 9 bytes each
@@ -65,12 +67,14 @@ class PoolName:
     ``barred``          the filter that lets in what was not barred; None: nothing was
     ``pinned_places``   where arms stood that were pinned, from 0
     ``k``               how many arms were drawn
+    ``candidates``      of the request (``LoggedCandidates``), packed; None: the arms of the catalogue
     """
 
     arm_filter: Filter | None
     barred: Filter | None
     pinned_places: tuple[int, ...]
     k: int
+    candidates: bytes | None = None
 
     @property
     def places(self) -> int:
@@ -196,8 +200,12 @@ def sort(
             continue
         asked = asked_in(row)
         barred = row.barred
-        has_candidates = row.candidates is None or row.candidates
-        if asked is None or barred is None or asked.diverse is not None or has_candidates:
+        if asked is None or barred is None or asked.diverse is not None or row.candidates is None:
+            counts.unreadable += 1
+            continue
+        candidates = candidates_in_row(row, bandit.match_dim)
+        # The row does not say what the metadata of arms are that a request brought.
+        if candidates is not None and candidates.own and (row.filter is not None or barred.filters):
             counts.unreadable += 1
             continue
         text = _encode((asked.filter, barred.filters))
@@ -207,7 +215,8 @@ def sort(
         if any(applies(choice, versions[row.bandit_version]) for applies in not_in_row):
             counts.unreadable += 1
             continue
-        name = PoolName(*filters[text], pinned, len(arms) - len(pinned))
+        packed = None if candidates is None else _pack(candidates)
+        name = PoolName(*filters[text], pinned, len(arms) - len(pinned), packed)
         counts.cut += len(arms) > MAX_PLACES
         # What a log of another system did not offer is its word, as a filter is: no quota has a say.
         counts.capped += bool(barred.filters or barred.arms) and not isinstance(row, ThinnedRow)
@@ -282,6 +291,16 @@ def scores_of(arms: LearnerSnapshot, rows: Rows, queries: Matrix, which: Rows) -
         shaped = features.reshape(*rows[part].shape, -1)
         np.einsum("nkd,nd->nk", shaped, queries[which[part]], out=result[part])
     return np.where(rows >= 0, result, 0.0)
+
+
+def effects_of_candidates(bandit: Bandit, arms: LearnerSnapshot) -> ArmEffects | None:
+    """What the candidates of one request have beyond their features; those that it brought have nothing."""
+    if bandit.effects is None:
+        return None
+    weights = np.array((1.0,) if bandit.weighing is None else bandit.weighing.weights)
+    table = arms.plain.whole.table
+    effects = ArmEffects.of(bandit.effects, Directions(), table, weights, bandit.exploration)
+    return effects.only_of_catalogue(table)
 
 
 class UnshownArms:

@@ -6,13 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from shortlist.linear import ridge_sums
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.types import Matrix
-from shortlist_service.catalogues import Catalogues, FilteredSnapshots
+from shortlist_service.catalogues import (
+    CandidateList,
+    Catalogues,
+    FilteredSnapshots,
+    LoggedCandidates,
+    Snapshot,
+    among,
+    candidates_in,
+)
 from shortlist_service.constraints import Filter, LearnerId
 from shortlist_service.decision_log import Row, revisions_in
 from shortlist_service.errors import Invalid
@@ -70,9 +79,15 @@ class HeldSource:
         """What learners knew before the log, as far as its rows do not tell."""
         return {LearnerId(bandit.uid, name): state for name, state in (self.learners or {}).items()}
 
-    async def snapshot(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
-        """The arms that a filter matches."""
-        return bandit.seen(await self.filtered.of(bandit.catalogue, arm_filter))
+    async def snapshot(
+        self, bandit: Bandit, arm_filter: Filter | None, candidates: bytes | None = None
+    ) -> LearnerSnapshot:
+        """The arms that a filter matches. ``candidates``: of these alone, as of ``PoolName``."""
+        if candidates is None:
+            return bandit.seen(await self.filtered.of(bandit.catalogue, arm_filter))
+        given = CandidateList.of_logged(msgspec.msgpack.decode(candidates, type=LoggedCandidates))
+        arms: Snapshot = candidates_in(bandit.catalogue.index.snapshot(), given)
+        return bandit.seen(arms if arm_filter is None else among(arms, arm_filter))
 
     async def features(self, bandit: Bandit, shown: ShownArms) -> tuple[Matrix, Sequence[bool]]:
         """Those that arms of decisions had when they were shown, and whether they are known.
