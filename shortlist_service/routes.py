@@ -17,6 +17,10 @@ as ``bandits: Provided[Bandits]`` is filled in by its name: also ``catalogues``,
 ``store``, and what ``Routes.services`` makes. A body is a ``StrictModel``: its docstring says what bounds it.
 The types of its fields, such as ``Identifier``, come with their bounds. ``responses=problems(409)`` says in
 /openapi.json which errors a call has besides those of every call.
+
+Routes may also speak another protocol below a prefix of their own, such as /personalizer:
+``Routes.key_header`` names the header that has their API keys, ``json_router(refuse=...)`` makes the answers
+of errors, and ``inner_call`` makes a call of the API with the key of the request.
 """
 
 from fastapi import Query, Request, Response
@@ -41,11 +45,12 @@ from app.api.fields import (
     span,
 )
 from app.api.filters import AtMostBody, FilterBody, parsed_filter
-from app.api.guard import check_catalogue
+from app.api.guard import check_catalogue, key_of
 from app.api.imports import BLOCKS_BODY, blocks_of
+from app.api.inner_calls import inner_call
 from app.api.limits import MAX_BLOCK_ARMS
 from app.api.plugin_routes import RouteDependencies, Routes
-from app.api.problems import Part, from_path, problems
+from app.api.problems import Part, Problem, document_of, from_path, problems
 from app.api.rewards import ReceiptView, receipt_reply
 from app.api.streamed import while_connected
 from app.api.strict_json import JSON, SEVERAL_CALLS, Provided, StrictModel, encoded, json_router, reply
@@ -84,6 +89,7 @@ __all__ = [
     "OrZero",
     "Page",
     "Part",
+    "Problem",
     "Provided",
     "Query",
     "QueryBody",
@@ -104,10 +110,13 @@ __all__ = [
     "answer_of",
     "blocks_of",
     "check_catalogue",
+    "document_of",
     "encoded",
     "from_path",
+    "inner_call",
     "is_identifier",
     "json_router",
+    "key_of",
     "page_by_name",
     "page_of",
     "parsed_filter",

@@ -20,15 +20,16 @@ import re
 import secrets
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
+from fastapi import Response
 
 from app.learning.tokens import Access, raw_of, text_of
-from app.platform.errors import PassExpired, StartupError, Unauthorized
+from app.platform.errors import PassExpired, ShortlistError, StartupError, Unauthorized
 from app.platform.ids import is_identifier
 
 SCOPES = ("choose", "reward", "observe", "read", "admin")
@@ -69,6 +70,7 @@ _RULES = [
         "read",
     ),
 ]
+_PROTOCOLS: dict[str, OtherProtocol] = {}  # by the first part of a path
 # All that a pass may be used for; what it rewards and activates must be its own.
 _OF_PASSES = re.compile(r"/v1/(bandits/[^/]+/choose(/batch)?|choose/batch|rewards|decisions/activate)")
 # Its body says whether it is a choice or a dry run, which needs "read" instead.
@@ -108,6 +110,18 @@ class ApiKey:
     def is_browser_safe(self) -> bool:
         """Whether it may be given to everyone who opens a page: it can choose and reward, nothing else."""
         return self.scopes <= BROWSER_SAFE
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProtocol:
+    """How requests of another protocol carry their API key, and the answer of an error.
+
+    ``key_header``  in lower case; its whole value is the key
+    ``refuse``      makes the answer of an error and a method
+    """
+
+    key_header: bytes
+    refuse: Callable[[ShortlistError, str], Response]
 
 
 class VisitorPass(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -197,6 +211,16 @@ def open_path(method: str, path: str, scope: str) -> None:
     """Have a call of a plug-in need a scope. ``path`` as routes have it: /v1/sizes/{catalogue}."""
     pattern = "[^/]+".join(map(re.escape, re.split(r"\{\w+\}", path)))
     _RULES.append((method, re.compile(pattern), scope))
+
+
+def open_protocol(prefix: str, protocol: OtherProtocol) -> None:
+    """Have all calls below ``prefix``, such as /personalizer, speak another protocol than ours."""
+    _PROTOCOLS[prefix.removeprefix("/")] = protocol
+
+
+def protocol_of(path: str) -> OtherProtocol | None:
+    """The protocol of a call; None where that is ours."""
+    return _PROTOCOLS.get(path[1:].partition("/")[0]) if _PROTOCOLS else None
 
 
 def is_for_passes(method: str, path: str) -> bool:

@@ -17,6 +17,7 @@ from prometheus_client import Counter, Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.api_keys import protocol_of
 from app.api.guard import Guard, Headers
 from app.api.problems import PROBLEM, kind_of, problem, problem_of
 from app.platform.answers import Answers, HttpAnswer
@@ -79,7 +80,7 @@ class Gateway:
                     await self._app(scope, receive, send_with_id)
             else:
                 headers = self._guard.refusal_headers(scope, refusal)
-                await _send(send_with_id, kind_of(refusal).status, problem_of(refusal), headers)
+                await _send(send_with_id, kind_of(refusal).status, _refusal_body(scope, refusal), headers)
         except (ClientDisconnect, CallerLeft):  # nobody is there to answer, and nothing went wrong here
             status = CLIENT_LEFT
         except ShortlistError as error:  # the answer has begun: who serves it closes the connection
@@ -127,6 +128,12 @@ def _request_id(scope: Scope) -> bytes:
         if name == b"x-request-id" and REQUEST_ID.fullmatch(value):
             return cast("bytes", value)
     return b"%032x" % random.getrandbits(128)
+
+
+def _refusal_body(scope: Scope, refusal: ShortlistError) -> bytes:
+    """In the shape of the protocol that the request speaks."""
+    protocol = protocol_of(scope["path"])
+    return problem_of(refusal) if protocol is None else bytes(protocol.refuse(refusal, scope["method"]).body)
 
 
 async def _drop_body(receive: Receive) -> None:

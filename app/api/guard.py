@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from starlette.types import Scope
 
-from app.api.api_keys import ApiKey, configured, is_for_passes, may_be_dry_run, scope_of
+from app.api.api_keys import ApiKey, configured, is_for_passes, may_be_dry_run, protocol_of, scope_of
 from app.api.problems import headers_of
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
@@ -37,6 +37,7 @@ log = logging.getLogger("shortlist.http")
 
 WATCH_EVERY_S = 1.0
 KEY = "shortlist.key"  # in the scope of a request: its API key, where keys are configured
+INNER = "shortlist.inner"  # likewise: the call is made for a request that was let in with this key
 EXPOSED = "x-request-id, retry-after"  # headers of answers that pages of other origins may read
 MOST_LOGGED = 100  # origins that were refused, each once
 
@@ -68,13 +69,19 @@ class Guard:
 
         Nothing of its body was read then, and nothing is done.
         """
+        if INNER in scope:  # the request that it is made for was checked, and counts once against the rate
+            if (key := scope[KEY]) is not None and (needed := scope_of(scope["method"], scope["path"])):
+                _check_use(scope, key, needed)
+            return
+        protocol = protocol_of(scope["path"])
+        key_header = b"authorization" if protocol is None else protocol.key_header
         origin = host = authorization = None
         for name, value in scope["headers"]:
             if name == b"origin":
                 origin = _only(name, origin, value)
             elif name == b"host":
                 host = _only(name, host, value)
-            elif name == b"authorization":
+            elif name == key_header:
                 authorization = _only(name, authorization, value)
         origin, host, authorization = origin or b"", host or b"", authorization or b""
         if host and (self._hosts or self._keys.is_empty):
@@ -138,9 +145,14 @@ class Guard:
         needed = scope_of(scope["method"], scope["path"])
         if needed is None:
             return
-        kind, _, text = authorization.partition(b" ")
-        if kind.lower() != b"bearer" or not text:
-            raise Unauthorized("an API key is needed: Authorization: Bearer <key>")
+        if (protocol := protocol_of(scope["path"])) is not None:
+            text = authorization
+            if not text:
+                raise Unauthorized(f"an API key is needed in the header {protocol.key_header.decode()}")
+        else:
+            kind, _, text = authorization.partition(b" ")
+            if kind.lower() != b"bearer" or not text:
+                raise Unauthorized("an API key is needed: Authorization: Bearer <key>")
         key = self._keys.find(text.strip())
         if key is None:
             raise Unauthorized("the API key is not known")
@@ -148,15 +160,7 @@ class Guard:
         if key.rate is not None:
             scope["app"].service.rates.admit(key)
         # After the rate: refused requests count too, or a key could be tried out without end.
-        if key.visitor is not None and not is_for_passes(scope["method"], scope["path"]):
-            raise Forbidden("a pass can choose, reward and activate, nothing else")
-        if key.bandits is not None:
-            _check_exists(key, scope["path"], scope["app"].service)
-        # After existence: whoever may not see a bandit is not told which scope it would need.
-        if not key.allows(needed) and not (
-            key.allows("read") and may_be_dry_run(scope["method"], scope["path"])
-        ):
-            raise _lacks(needed)
+        _check_use(scope, key, needed)
         if from_page and not key.is_browser_safe:
             raise Forbidden(
                 "from a page, only API keys are accepted that can choose and reward, nothing else"
@@ -242,6 +246,19 @@ def sees_all_bandits(key: ApiKey | None, catalogue: str, bandits: Bandits) -> bo
         return True
     users = map(bandits.by_uid, bandits.of_catalogue(catalogue))
     return all(bandit is None or bandit.name in key.bandits for bandit in users)
+
+
+def _check_use(scope: Scope, key: ApiKey, needed: str) -> None:
+    """Raise Forbidden or NotFound unless the key may be used for a call, which needs a scope."""
+    method, path = scope["method"], scope["path"]
+    if key.visitor is not None and not is_for_passes(method, path):
+        raise Forbidden("a pass can choose, reward and activate, nothing else")
+    # Calls of another protocol are translated into ours, for which this is checked.
+    if key.bandits is not None and protocol_of(path) is None:
+        _check_exists(key, path, scope["app"].service)
+    # After existence: whoever may not see a bandit is not told which scope it would need.
+    if not key.allows(needed) and not (key.allows("read") and may_be_dry_run(method, path)):
+        raise _lacks(needed)
 
 
 def _check_exists(key: ApiKey, path: str, service: Any) -> None:

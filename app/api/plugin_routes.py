@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fastapi import APIRouter
 
 from app.api import documentation
-from app.api.api_keys import SCOPES, open_path
+from app.api.api_keys import SCOPES, OtherProtocol, open_path, open_protocol
 from app.api.strict_json import JsonRoute
 from app.bandits.registry import Bandits
 from app.catalogues.blocked_copies import BlockedCopies
@@ -81,13 +81,17 @@ class Routes:
     ``router``    of ``json_router``, with a prefix below ``/v1/`` that is not ours: API keys of some bandits
                   or catalogues cannot use it (404), nor can passes (403). Or with the prefix
                   ``/v1/bandits/{bandit}`` or ``/v1/catalogues/{catalogue}`` and paths that are not ours: such
-                  keys can use it for what they see
+                  keys can use it for what they see. Or, with ``key_header``, any other prefix of one part
+    ``key_header``  the header with the key of calls that speak another protocol, such as
+                  ``Ocp-Apim-Subscription-Key``. They call the API by ``inner_call``, which checks what the key
+                  sees
     ``scopes``    the scope that a call needs: of "POST /{name}/ask", a method and a path below the prefix, or
                   of "POST", the method; what is not named needs ``admin``
     ``examples``  of bodies in /openapi.json, by method and path likewise
     """
 
     router: ClassVar[APIRouter]
+    key_header: ClassVar[str | None] = None
     scopes: ClassVar[Mapping[str, str]] = {"GET": "read"}
     examples: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
@@ -104,15 +108,16 @@ def load(taken_paths: Collection[str]) -> dict[str, Routes]:
     """The routes of plug-ins. ``taken_paths``: our paths. Raises StartupError: one breaks the contract."""
     routes = plugins.load("routes", Routes)
     paths = {*taken_paths}
-    prefixes = {path.split("/")[2] for path in paths if path.startswith(PREFIX)}
+    prefixes = {path.split("/")[2 if path.startswith(PREFIX) else 1] for path in paths}
     for name, plugin_route in routes.items():
         where = f"the routes {name} of a plug-in"
         if not isinstance(getattr(plugin_route, "router", None), APIRouter):
             raise StartupError(f"{where} need a router of json_router")
         prefix = plugin_route.router.prefix
-        is_new = prefix.startswith(PREFIX) and prefix.count("/") == 2
-        if prefix not in OF_OURS and (not is_new or prefix.removeprefix(PREFIX) in prefixes):
-            raise StartupError(f"{where} need a prefix of one part that is not taken, such as /v1/{name}")
+        parent = "/" if plugin_route.key_header else PREFIX
+        is_new = prefix.startswith(parent) and "/" not in prefix.removeprefix(parent)
+        if prefix not in OF_OURS and (not is_new or prefix.removeprefix(parent) in prefixes):
+            raise StartupError(f"{where} need a prefix of one part that is not taken, such as {parent}{name}")
         calls = [route for route in plugin_route.router.routes if isinstance(route, JsonRoute)]
         if len(calls) < len(plugin_route.router.routes):
             raise StartupError(f"{where} must be of json_router")
@@ -120,7 +125,10 @@ def load(taken_paths: Collection[str]) -> dict[str, Routes]:
             raise StartupError(f"{where} have a path that is taken")
         if unknown := sorted({*plugin_route.scopes.values()} - {*SCOPES}):
             raise StartupError(f"{where} need scopes that there are not: {', '.join(unknown)}")
-        prefixes.add(prefix.removeprefix(PREFIX))
+        prefixes.add(prefix.removeprefix(parent))
+        if plugin_route.key_header:
+            key_header = plugin_route.key_header.lower().encode("ascii")
+            open_protocol(prefix, OtherProtocol(key_header, calls[0].refuse))
         paths.update(route.path for route in calls)
         for route in calls:
             for method in (route.methods or set()) - {"HEAD"}:

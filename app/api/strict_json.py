@@ -200,7 +200,9 @@ def public(loc: tuple[int | str, ...]) -> FieldPath:
 
 
 class JsonRoute(Route):
-    """The route class of all endpoints: see the module."""
+    """The route class of all endpoints: see the module. ``refuse`` makes the answer of an error."""
+
+    refuse: Callable[[ShortlistError | InvalidArgument, str], Response] = staticmethod(problem_response)
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self._documented = path, endpoint, options
@@ -266,7 +268,7 @@ class JsonRoute(Route):
                     await yield_to_others()  # many may have come at once, and each take some milliseconds
                 response = await endpoint(**arguments)
             except (ShortlistError, InvalidArgument) as error:
-                response = problem_response(error, scope["method"])
+                response = self.refuse(error, scope["method"])
             if not isinstance(response, Response):
                 response = Response(status_code=204) if status == 204 else reply(response, status)
             await response(scope, receive, send)
@@ -274,9 +276,14 @@ class JsonRoute(Route):
         return answer
 
 
-def json_router(*, tags: list[str | Enum], prefix: str = "") -> APIRouter:
-    """A router whose routes are ``JsonRoute``."""
-    kind: Any = JsonRoute  # FastAPI's type is narrower than its use of it
+def json_router(
+    *,
+    tags: list[str | Enum],
+    prefix: str = "",
+    refuse: Callable[[ShortlistError | InvalidArgument, str], Response] = problem_response,
+) -> APIRouter:
+    """A router whose routes are ``JsonRoute``. ``refuse(error, method)``: the answer of an error."""
+    kind: Any = type("JsonRoute", (JsonRoute,), {"refuse": staticmethod(refuse)})
     return APIRouter(prefix=prefix, tags=tags, route_class=kind)
 
 
