@@ -15,7 +15,7 @@ COPY server server
 COPY shortlist_service shortlist_service
 COPY workers workers
 # The service stands before its plug-ins: they ask for it, and pip would look for it in a registry.
-RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms ./clients/python ./clients/files '.[kafka,lake,mcp,milvus,otel,parquet]' ./plugins/campaigns ./plugins/embeddings ./plugins/evaluation ./plugins/lake ./plugins/mcp ./plugins/milvus ./plugins/streams ./plugins/upgrade
+RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms ./clients/python ./clients/files '.[kafka,lake,mcp,milvus,otel,parquet,personalizer]' ./plugins/campaigns ./plugins/embeddings ./plugins/evaluation ./plugins/lake ./plugins/mcp ./plugins/milvus ./plugins/personalizer ./plugins/streams ./plugins/upgrade
 
 FROM python:3.12-slim
 COPY --from=build /opt/shortlist /opt/shortlist

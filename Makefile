@@ -41,7 +41,7 @@ help:
 
 # Packages of plugins/: those of everybody, and those that the extras install, which tests need.
 PLUGINS      := -e plugins/campaigns -e plugins/embeddings -e plugins/evaluation -e plugins/lake -e plugins/upgrade
-TEST_PLUGINS := -e plugins/mcp -e plugins/milvus -e plugins/streams
+TEST_PLUGINS := -e plugins/mcp -e plugins/milvus -e plugins/personalizer -e plugins/streams
 
 $(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml $(wildcard clients/*/pyproject.toml) $(wildcard plugins/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shortlist needs Python 3.11 or newer; this is " + sys.version)'

@@ -40,6 +40,7 @@ DISTRIBUTIONS = (
     "plugins/lake",
     "plugins/mcp",
     "plugins/milvus",
+    "plugins/personalizer",
     "plugins/streams",
     "plugins/upgrade",
     ".",
@@ -190,6 +191,7 @@ def try_service(folder: Path, python: str, work: Path) -> None:
         "shortlist_service",
         "shortlist_lake",
         "shortlist_mcp",
+        "shortlist_personalizer",
         "shortlist_streams",
         "shortlist_upgrade",
     )

@@ -124,6 +124,10 @@ RUN_BY = {
             "--value bought --dry-run"
         ),
     ): "plugins/embeddings/tests/test_begin_command.py",
+    (
+        "docs/personalizer.md",
+        "$ shortlist personalizer init personalizer",
+    ): "plugins/personalizer/tests/test_personalizer.py",
     ("docs/lake.md", "import duckdb"): "tests/processes/test_lake_page.py",
     ("docs/lake.md", "alien 0.5"): "tests/processes/test_lake_page.py",
     ("docs/lake.md", "from functools import reduce"): "tests/processes/test_lake_page.py",
@@ -191,6 +195,12 @@ def shop(client: Client) -> None:
     client.put_bandit("shop", catalogue="articles", policy="sub_ts")
 
 
+def personalizer(client: Client) -> None:
+    """What `shortlist personalizer init personalizer` makes."""
+    client.put_catalogue("personalizer", dim=48)
+    client.put_bandit("personalizer", catalogue="personalizer", policy="igw", context={"dim": 16})
+
+
 # What is there before a page begins, for pages that do not make it themselves.
 FOUND_BY: dict[str, Callable[[Client], None]] = {
     "clients/files/README.md": films,
@@ -202,6 +212,7 @@ FOUND_BY: dict[str, Callable[[Client], None]] = {
     "docs/filters.md": shop,
     "docs/lake.md": exported,
     "docs/measuring.md": logged,
+    "docs/personalizer.md": personalizer,
     "docs/quotas.md": shop,
 }
 

@@ -23,6 +23,7 @@ FOLDERS = {
     "shortlist_lake": "plugins/lake",
     "shortlist_mcp": "plugins/mcp",
     "shortlist_milvus": "plugins/milvus",
+    "shortlist_personalizer": "plugins/personalizer",
     "shortlist_streams": "plugins/streams",
     "shortlist_upgrade": "plugins/upgrade",
 }
@@ -73,6 +74,7 @@ def test_each_wheel_holds_its_own_packages_alone(wheels: dict[str, Path]):
         "shortlist_lake": {"shortlist_lake"},
         "shortlist_mcp": {"shortlist_mcp"},
         "shortlist_milvus": {"shortlist_milvus"},
+        "shortlist_personalizer": {"shortlist_personalizer"},
         "shortlist_streams": {"shortlist_streams"},
         "shortlist_upgrade": {"shortlist_upgrade"},
     }

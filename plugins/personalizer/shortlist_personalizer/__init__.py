@@ -1,0 +1,1 @@
+"""Azure Personalizer's REST API over a bandit of Shortlist."""

@@ -1,0 +1,305 @@
+"""Personalizer's calls: each is translated into one call of the service's own API."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from shortlist_personalizer.bodies import (
+    ActionBody,
+    Features,
+    RankAnswer,
+    RankBody,
+    RankedAction,
+    RankSlotsAnswer,
+    RankSlotsBody,
+    RewardBody,
+    SlotAnswer,
+    SlotRewardsBody,
+)
+from shortlist_personalizer.errors import refuse, response_of
+from shortlist_personalizer.features import hashed
+from shortlist_personalizer.settings import PersonalizerSettings
+from shortlist_personalizer.slots import SlotIds
+from shortlist_service.errors import Invalid, NotFound
+from shortlist_service.routes import (
+    Bandit,
+    Bandits,
+    Provided,
+    Request,
+    Response,
+    RouteDependencies,
+    Routes,
+    inner_call,
+    is_identifier,
+    json_router,
+    key_of,
+    reply,
+)
+
+PREFIX = "/personalizer"
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+_HASH_PREFIX = "h:"  # of an id that stands for one that is no identifier of ours
+NO_CONTENT = 204
+NO_EVENT = "there is no event with this id, or its time is over"
+VERSIONS = ("", "/v1.0", "/v1.1-preview.1", "/v1.1-preview.2", "/v1.1-preview.3")  # as paths may begin
+
+router = json_router(prefix=PREFIX, tags=["personalizer"], refuse=refuse)
+
+
+def post(path: str) -> Callable[[Endpoint], Endpoint]:
+    """Have an endpoint answer ``path`` of all versions. Personalizer's own documents describe them."""
+
+    def register(endpoint: Endpoint) -> Endpoint:
+        for version in VERSIONS:
+            router.post(f"{version}{path}", include_in_schema=False)(endpoint)
+        return endpoint
+
+    return register
+
+
+class ServedBandit:
+    """The bandit of a request: that of its API key, if the key is of one alone, else that of the settings."""
+
+    def __init__(self, bandits: Bandits, settings: PersonalizerSettings) -> None:
+        self._bandits = bandits
+        self._name = settings.personalizer_bandit
+
+    async def of(self, request: Request) -> Bandit:
+        """Raises NotFound: with what makes one."""
+        key = key_of(request)
+        name = self._name
+        if key is not None and key.bandits is not None and len(key.bandits) == 1:
+            (name,) = key.bandits
+        try:
+            return await self._bandits.get(name)
+        except NotFound:
+            raise NotFound(f"there is no bandit {name}: run `shortlist personalizer init {name}`") from None
+
+
+def identifier(text: str) -> str:
+    """An identifier of ours for an id of Personalizer's, which may be any text: the same id if it is one."""
+    if is_identifier(text) and not text.startswith(_HASH_PREFIX):
+        return text
+    return _HASH_PREFIX + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def slot_event(event_id: str, slot_id: str) -> str:
+    """The event of one slot of an event: a choice of its own."""
+    return identifier(f"{event_id}\0{slot_id}")
+
+
+@post("/rank")
+async def rank(body: RankBody, request: Request, personalizer_bandit: Provided[ServedBandit]) -> Response:
+    """The action to show, and the probability of each."""
+    bandit = await personalizer_bandit.of(request)
+    event_id = body.event_id or secrets.token_hex(16)
+    excluded = _excluded(body.excluded_actions, body.actions, "excludedActions")
+    choice = {
+        **_choice(bandit, body.actions, excluded, body.context_features or [], []),
+        "event_id": identifier(event_id),
+        "activate": not body.defer_activation,
+        "include": ["ranking"],
+    }
+    answer = await inner_call(request, f"/v1/bandits/{bandit.name}/choose", choice)
+    if answer.is_problem:
+        return response_of(answer.problem)
+    chosen = answer.json()
+    names = {identifier(action.id): action.id for action in body.actions}
+    top = chosen["arms"][0]
+    # An event that is ranked again has the probability of its arm alone: a ranking is not kept.
+    ranked = chosen.get("ranking") or [{"id": top["id"], "first": top.get("propensity")}]
+    known = {one["id"]: one.get("first") for one in ranked}
+    order = [top["id"], *(id_ for id_ in known if id_ != top["id"])]
+    order += [id_ for id_ in names if id_ not in known and names[id_] not in excluded]
+    rest = iter(order)
+    ranking = [
+        # An excluded action keeps its place, as clients of Personalizer expect.
+        RankedAction(action.id, 0.0)
+        if action.id in excluded
+        else RankedAction(names[id_ := next(rest)], known.get(id_))
+        for action in body.actions
+    ]
+    return reply(RankAnswer(ranking, event_id, names[top["id"]]), 201)
+
+
+@post("/multislot/rank")
+async def rank_slots(
+    body: RankSlotsBody,
+    request: Request,
+    personalizer_bandit: Provided[ServedBandit],
+    personalizer_slots: Provided[SlotIds],
+) -> Response:
+    """An action for each slot, none of them twice."""
+    bandit = await personalizer_bandit.of(request)
+    event_id = body.event_id or secrets.token_hex(16)
+    _each_once([slot.id for slot in body.slots], "slots")
+    actions = {action.id: action for action in body.actions}
+    requests = []
+    for number, slot in enumerate(body.slots):
+        if slot.baseline_action not in actions:
+            raise Invalid("must be the id of an action", path=("slots", number, "baselineAction"))
+        excluded = _excluded(slot.excluded_actions, body.actions, "slots", number, "excludedActions")
+        # First, since a holdout that serves the caller's candidates serves the first.
+        baseline = actions[slot.baseline_action]
+        ordered = [baseline, *(action for action in body.actions if action is not baseline)]
+        requests.append(
+            {
+                **_choice(bandit, ordered, excluded, body.context_features or [], slot.features or []),
+                "event_id": slot_event(event_id, slot.id),
+                "activate": not body.defer_activation,
+            }
+        )
+    if body.defer_activation:
+        await personalizer_slots.add(bandit.name, [slot.id for slot in body.slots])
+    path = f"/v1/bandits/{bandit.name}/choose/batch"
+    answer = await inner_call(request, path, {"requests": requests, "distinct": True})
+    if answer.is_problem:
+        return response_of(answer.problem)
+    names = {identifier(action.id): action.id for action in body.actions}
+    slots = [
+        SlotAnswer(slot.id, names[choice["arms"][0]["id"]])
+        for slot, choice in zip(body.slots, answer.json()["results"], strict=True)
+    ]
+    return reply(RankSlotsAnswer(slots, event_id), 201)
+
+
+@post("/events/{event_id}/reward")
+async def reward(
+    event_id: str, body: RewardBody, request: Request, personalizer_bandit: Provided[ServedBandit]
+) -> Response:
+    """Reward the action of an event."""
+    bandit = await personalizer_bandit.of(request)
+    return await _reward(request, bandit, {identifier(event_id): body.value})
+
+
+@post("/multislot/events/{event_id}/reward")
+async def reward_slots(
+    event_id: str, body: SlotRewardsBody, request: Request, personalizer_bandit: Provided[ServedBandit]
+) -> Response:
+    """Reward the actions of slots."""
+    bandit = await personalizer_bandit.of(request)
+    values = {slot_event(event_id, slot.slot_id): slot.value for slot in body.reward}
+    return await _reward(request, bandit, values)
+
+
+@post("/events/{event_id}/activate")
+async def activate(event_id: str, request: Request, personalizer_bandit: Provided[ServedBandit]) -> Response:
+    """Say that the action of an event was shown."""
+    bandit = await personalizer_bandit.of(request)
+    return await _activate(request, bandit, [identifier(event_id)])
+
+
+@post("/multislot/events/{event_id}/activate")
+async def activate_slots(
+    event_id: str,
+    request: Request,
+    personalizer_bandit: Provided[ServedBandit],
+    personalizer_slots: Provided[SlotIds],
+) -> Response:
+    """Say that the actions of all slots of an event were shown."""
+    bandit = await personalizer_bandit.of(request)
+    slot_ids = await personalizer_slots.of(bandit.name)
+    return await _activate(request, bandit, [slot_event(event_id, slot_id) for slot_id in slot_ids])
+
+
+async def _reward(request: Request, bandit: Bandit, values: Mapping[str, float]) -> Response:
+    """``values`` by the event of a choice."""
+    rewards = [{"bandit": bandit.name, "event_id": event, "value": value} for event, value in values.items()]
+    answer = await inner_call(request, "/v1/rewards", {"rewards": rewards})
+    return response_of(answer.problem) if answer.is_problem else _of_receipt(answer.json())
+
+
+async def _activate(request: Request, bandit: Bandit, events: Sequence[str]) -> Response:
+    """Activate the events that there are. Raises NotFound where there is none."""
+    if not events:
+        raise NotFound(NO_EVENT)
+    decisions = [{"bandit": bandit.name, "event_id": event} for event in events]
+    answer = await inner_call(request, "/v1/decisions/activate", {"decisions": decisions})
+    if answer.is_problem:
+        return response_of(answer.problem)
+    outcome = answer.json()
+    # Slots of other events than this one have no event here: one that there is, is enough.
+    if outcome["activated"] or outcome["duplicate"]:
+        return Response(status_code=NO_CONTENT)
+    return _of_receipt(outcome)
+
+
+def _of_receipt(receipt: Any) -> Response:
+    """204, also for what came before. Raises NotFound, Invalid: for what was not taken."""
+    for rejected in receipt["rejected"]:
+        if rejected["code"] == "unknown_event":
+            raise NotFound(NO_EVENT)
+        raise Invalid(f"the event does not take this: {rejected['code']}")
+    return Response(status_code=NO_CONTENT)
+
+
+def _choice(
+    bandit: Bandit,
+    actions: Sequence[ActionBody],
+    excluded: frozenset[str],
+    context_features: Features,
+    slot_features: Features,
+) -> dict[str, Any]:
+    """What a choice among ``actions`` says of them and of its context. Raises Invalid."""
+    _each_once([action.id for action in actions], "actions")
+    size = bandit.catalogue.dim
+    candidates = [
+        {"id": identifier(action.id), "features": hashed(action.features, size)}
+        for action in actions
+        if action.id not in excluded
+    ]
+    if not candidates:
+        raise Invalid("all actions are excluded", path=("excludedActions",))
+    choice: dict[str, Any] = {"candidates": candidates}
+    if bandit.context is not None:
+        # In a namespace of its own, so that a field of a slot is none of the context.
+        context = [*context_features, *({"slot": features} for features in slot_features)]
+        choice["context"] = hashed(context, bandit.context.encoding.dim)
+    return choice
+
+
+def _excluded(
+    excluded: Sequence[str] | None, actions: Sequence[ActionBody], *path: str | int
+) -> frozenset[str]:
+    """Raises Invalid for what is no action."""
+    known = {action.id for action in actions}
+    for number, action_id in enumerate(excluded or ()):
+        if action_id not in known:
+            raise Invalid("must be the id of an action", path=(*path, number))
+    return frozenset(excluded or ())
+
+
+def _each_once(ids: Sequence[str], field: str) -> None:
+    """Raise Invalid at the first id that was there before."""
+    seen = set[str]()
+    for number, one in enumerate(ids):
+        if one in seen:
+            raise Invalid("must not have the id of another", path=(field, number, "id"))
+        seen.add(one)
+
+
+class PersonalizerCalls(Routes):
+    """/personalizer/…: each call needs the scope of the call that it is translated into."""
+
+    router = router
+    key_header = "Ocp-Apim-Subscription-Key"
+    scopes = {  # noqa: RUF012 - nobody changes it
+        f"POST {version}{path}": scope
+        for version in VERSIONS
+        for path, scope in (
+            ("/rank", "choose"),
+            ("/multislot/rank", "choose"),
+            ("/events/{event_id}/reward", "reward"),
+            ("/events/{event_id}/activate", "reward"),
+            ("/multislot/events/{event_id}/reward", "reward"),
+            ("/multislot/events/{event_id}/activate", "reward"),
+        )
+    }
+
+    def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
+        """Which bandit ranks, and which slots there were."""
+        served = ServedBandit(dependencies.bandits, PersonalizerSettings())
+        return {"personalizer_bandit": served, "personalizer_slots": SlotIds(dependencies.event_logs)}
