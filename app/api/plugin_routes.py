@@ -83,7 +83,7 @@ class Routes:
                   ``/v1/bandits/{bandit}`` or ``/v1/catalogues/{catalogue}`` and paths that are not ours: such
                   keys can use it for what they see. Or, with ``key_header``, any other prefix of one part
     ``key_header``  the header with the key of calls that speak another protocol, such as
-                  ``Ocp-Apim-Subscription-Key``. They call the API by ``inner_call``, which checks what the key
+                  ``Ocp-Apim-Subscription-Key``. They call the API by ``inner_call``: it checks what the key
                   sees
     ``scopes``    the scope that a call needs: of "POST /{name}/ask", a method and a path below the prefix, or
                   of "POST", the method; what is not named needs ``admin``
