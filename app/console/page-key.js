@@ -48,7 +48,7 @@ export async function show(view) {
     const wide = learner.precision ? widths(learner.precision).map((width) => width * noise) : [];
     redraw(tiles, [learner.observations, learner.version, learner.used, learner.offset], () => [
       tile("Rewards", count(learner.observations), `version ${count(learner.version)}`),
-      tile("Numbers", count(dim), bandit.context ? "of arms, and of arms in contexts" : learner.offset === undefined ? "one for each feature" : "one for each feature, and the offset"),
+      tile("Numbers", count(dim), bandit.context ? "of arms, and of arms in contexts" : `one for each feature${bandit.match ? ", those of match" : ""}${learner.offset === undefined ? "" : ", and the offset"}`),
       learner.offset !== undefined && tile("Offset", number(learner.offset), "expected of every arm, whatever its features"),
       tile("Ridge", number(learner.used?.ridge), "in use"),
       tile("Noise", number(learner.used?.noise), "of a reward, seen"),

@@ -140,7 +140,9 @@ function fieldsOf(bandit, given) {
   }
   fields.push({ name: "filter", label: "Filter", kind: "json", value: given.get("filter") ?? "", placeholder: '{"price": {"$lte": 20}}', hint: "Which arms are eligible, beside the bandit's own filter." });
   fields.push({ name: "rules", label: "Rules", kind: "json", value: given.get("rules") ?? "", placeholder: '{"at_most": [{"field": "maker", "count": 1}]}', hint: "Pinned arms, at most so many of a value, and arms that differ." });
-  fields.push({ name: "candidates", label: "Candidates", kind: "json", value: given.get("candidates") ?? "", placeholder: '["lamp", {"id": "new", "features": [1, 0]}]', hint: "The only arms that may be chosen: ids, and arms of this request alone." });
+  const said = bandit.match?.fields.map((/** @type {any} */ field) => field.name) ?? [];
+  const example = said.length ? write(["lamp", { id: "desk", match: { [said[0]]: 1 } }]) : '["lamp", {"id": "new", "features": [1, 0]}]';
+  fields.push({ name: "candidates", label: "Candidates", kind: "json", value: given.get("candidates") ?? "", placeholder: example, hint: `The only arms that may be chosen: ids, and arms of this request alone.${said.length ? ` "match" of each may have ${said.join(", ")}.` : ""}` });
   fields.push({ name: "exclude", label: "Exclude", kind: "list", value: given.get("exclude") ?? "", hint: "Ids of arms, between commas." });
   return fields;
 }

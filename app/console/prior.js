@@ -35,7 +35,9 @@ export function prior(view, body, bandit) {
     panel("Fit it now", h("p", { class: "hint" }, "The service does this by itself after a tenth as many rewards more, an hour after the first of them, and when a key was forgotten."), action("Fit it now", async () => draw(await send({ method: "POST", path: `${at}/refresh` }, signal)))),
   );
   view.live(LOOK_MS, note, async () => {
-    columns ??= (await get(path`/v1/catalogues/${bandit.catalogue}`, signal)).columns?.map(await columnNames(bandit.catalogue, signal));
+    // A learner of anybody names the numbers of match too.
+    const named = bandit.match ? path`/v1/bandits/${bandit.id}/learners/anybody` : path`/v1/catalogues/${bandit.catalogue}`;
+    columns ??= (await get(named, signal)).columns?.map(await columnNames(bandit.catalogue, signal));
     draw(await get(at, signal));
     const { version } = bandit.arm_effects === "auto" ? await get(path`/v1/bandits/${bandit.id}/arm-effects` + "?limit=1", signal) : { version: drawn };
     if (version !== drawn) sides.replaceChildren(await side(bandit, "largest", signal), await side(bandit, "smallest", signal));

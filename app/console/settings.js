@@ -38,10 +38,11 @@ export const MEANINGS = {
   constraints: "Constraints of plug-ins that every choice keeps to.",
   intercept: "Whether learners have a number for what all arms have in common.",
   interactions: "How many principal directions of the arms meet the context.",
+  match: "What a request may say of each of its candidates, such as a distance: further numbers of the arm.",
 };
 
 /** What a learner's sums depend on: it stays as it was made. */
-export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "intercept"]);
+export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "intercept", "match"]);
 
 export const CHANGEABLE = Object.keys(MEANINGS).filter((name) => !FIXED.has(name));
 

@@ -54,20 +54,25 @@ async def test_a_choice_is_among_its_candidates_alone(shared: Api):
 
 
 async def test_a_learner_taught_through_candidates_is_ridge_on_what_was_sent(shared: Api):
-    """Rewards come late, of several arms, and also of ids that the catalogue has with other numbers."""
-    await ready(shared, "taught")
-    rng, gram, moment = np.random.default_rng(5), np.eye(DIM), np.zeros(DIM)
+    """Rewards come late, of several arms, also of ids that the catalogue has with other numbers; each arm has
+    a number of its request besides.
+    """
+    await ready(shared, "taught", match={"fields": [{"name": "km", "kind": "number", "scale": 2}]})
+    rng, gram, moment = np.random.default_rng(5), np.eye(DIM + 1), np.zeros(DIM + 1)
     choices = []
     for _ in range(20):
         rows = rng.normal(size=(5, DIM))
         sent = {f"a{place}" if place < 2 else f"n{place}": row for place, row in enumerate(rows)}
-        candidates = ["a40", *(own(arm, row) for arm, row in sent.items())]
-        choices.append((await shared.choose("taught", k=3, candidates=candidates), sent))
+        said: Any = {"match": {"km": float(rows[0, 0])}}
+        candidates = [{"id": "a40", **said}, *(own(arm, row, **said) for arm, row in sent.items())]
+        answer = await shared.choose("taught", k=3, candidates=candidates)
+        choices.append((answer, sent, np.float32(rows[0, 0] / 2)))
     rewards = []
-    for answer, sent in choices:
+    for answer, sent, km in choices:
         for arm in ids(answer)[:2]:
             value = float(rng.normal())
             row = sent[arm].astype(np.float32).astype(float) if arm in sent else ARMS[arm]
+            row = np.append(row, km)
             gram, moment = gram + np.outer(row, row), moment + value * row
             rewards.append({"decision": answer["decision"], "arm": arm, "value": value})
     assert (await shared.reward(*rewards))["accepted"] == 40

@@ -12,7 +12,7 @@ from test_candidates import PATH, ids
 from api_client import Api, Json
 from shortlist.types import Matrix, Vector
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 DIM, CHOICES, LEVEL = 3, 500, 1e-5
 ARMS = {f"a{place}": row for place, row in enumerate(np.random.default_rng(3).normal(size=(40, DIM)))}
@@ -83,9 +83,7 @@ def shown_numbers(learner: Json, seen: Seen) -> Vector:
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("settings", [pytest.param(SETTINGS[2], id="all"), *(
-    pytest.param(each, marks=pytest.mark.rest) for each in (*SETTINGS[:2], *SETTINGS[3:])
-)])  # fmt: skip
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
 async def test_a_learner_is_ridge_on_what_was_sent_in_float32(shared: Api, settings: Json):
     """Of arms of the catalogue and of requests, with and without match; late, twice, also as observations."""
     name = f"taught{SETTINGS.index(settings)}"
@@ -182,7 +180,6 @@ async def test_estimates_widths_and_the_catalogue_without_candidates(shared: Api
         assert arm["width"] == pytest.approx(np.sqrt(x @ block @ x), abs=1e-9)
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("policy", ["sub_ts", "linear_ts"])
 async def test_draws_have_the_law_of_the_posterior(shared: Api, policy: str):
     """All scores of a ranking are x.q of one q ~ N(theta, .49 V^-1): chi-square at 1e-5."""
@@ -204,7 +201,6 @@ async def test_draws_have_the_law_of_the_posterior(shared: Api, policy: str):
     assert [each["ranking"] for each in again["results"]] == [each["ranking"] for each in answer["results"]]
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize(
     ("policy", "settings"),
     [("softmax", {"temperature": 0.4}), ("igw", {"gamma": 20.0}), ("epsilon_greedy", {"epsilon": 0.3}),
@@ -259,7 +255,6 @@ BAD: list[tuple[Json, list[str | int]]] = [
 ]
 
 
-@pytest.mark.rest
 async def test_bad_matches_are_named_by_their_path(shared: Api):
     await ready(shared, "bad")
     path = PATH.format("bad")
@@ -290,7 +285,6 @@ SETTINGS_REFUSED: list[tuple[Json, list[str | int]]] = [
 ]
 
 
-@pytest.mark.rest
 async def test_what_a_bandit_may_say_of_match_and_that_it_stays(shared: Api):
     await shared.catalogue("set", ARMS)
     for settings, loc in SETTINGS_REFUSED:
@@ -315,7 +309,6 @@ async def test_what_a_bandit_may_say_of_match_and_that_it_stays(shared: Api):
     assert "match" in problem["detail"]
 
 
-@pytest.mark.rest
 async def test_a_token_of_too_many_numbers_names_k_and_d(shared: Api):
     fields = [{"name": "text", "kind": "hash", "size": 64}]
     await shared.catalogue("long", {f"a{place}": [1.0, float(place)] for place in range(300)})
@@ -333,7 +326,6 @@ async def test_a_token_of_too_many_numbers_names_k_and_d(shared: Api):
     await shared.refused("POST", path, {"candidates": many}, loc=["body", "candidates", 65, "match"])
 
 
-@pytest.mark.rest
 async def test_an_event_with_another_match_is_another_request(shared: Api):
     await ready(shared, "event")
     body: Json = {"event_id": "e", "candidates": ["a1", {"id": "a2", "match": {"km": 1.0}}]}
@@ -344,7 +336,6 @@ async def test_an_event_with_another_match_is_another_request(shared: Api):
         await shared.refused("POST", PATH.format("event"), changed, status=409, code="event_used")
 
 
-@pytest.mark.rest
 async def test_all_candidates_without_match_choose_as_the_catalogue_does(shared: Api):
     await ready(shared, "whole")
     for seed in range(20):
@@ -353,7 +344,6 @@ async def test_all_candidates_without_match_choose_as_the_catalogue_does(shared:
         assert ids(of_all) == ids(among)
 
 
-@pytest.mark.rest
 async def test_filters_rules_and_diversity_go_by_the_arm_alone(shared: Api):
     """Arms whose features are alike are alike, whatever a request says of them."""
     await shared.catalogue("alike", {"a": [1.0, 0.0], "b": [1.0, 0.01], "c": [0.0, 1.0]})
