@@ -340,7 +340,8 @@ def test_the_rule_of_the_adapter_asks_for_a_metric_and_for_routes_that_exist() -
     assert asked == {"shortlist_requests_total"}
     assert "route" in labels["shortlist_requests_total"].split(", ")
     paths = {path for path in openapi_document()["paths"] if re.fullmatch(route_pattern(), path)}
-    assert paths == {"/v1/bandits/{bandit}/choose", "/v1/bandits/{bandit}/choose/batch"}
+    choices = {"/v1/bandits/{bandit}/choose", "/v1/bandits/{bandit}/choose/batch", "/v1/choose/batch"}
+    assert paths == choices
 
 
 @needs_helm

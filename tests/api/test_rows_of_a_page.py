@@ -269,6 +269,10 @@ async def test_lists_of_a_holdout_and_candidates_are_distinct_too(api: Api):
     )
     assert [ids(rows[0]), ids(rows[1])] == [["a0", "a1"], ["a2", "a3"]]
     assert set(ids(rows[2])) == {"a7", "mine"}
+    await api.bandit("shadow", "films", holdout={"share": 1.0, "serve": "candidates"})
+    own = [{"bandit": "shadow", "k": 2, "candidates": ["a5", "a6", "a7", "a8", "a9"]}] * 2
+    rows = await page(api, {"bandit": "new", "candidates": ["a6"]}, *own, distinct=True)
+    assert [ids(row) for row in rows] == [["a6"], ["a5", "a7"], ["a8", "a9"]]
 
 
 async def test_each_arm_comes_with_the_metadata_of_its_own_catalogue(api: Api):
