@@ -165,13 +165,10 @@ def _import(parsed: argparse.Namespace) -> None:
             lines = files.import_history(client, parsed.name, parsed.files, options)
             print("\n".join(lines))
         else:
-            table = files.TableOptions(
-                parsed.id or "id", parsed.features, parsed.metadata, parsed.encoding, tuple(parsed.text),
-                tuple(parsed.bad_as_missing or ()),
-            )  # fmt: skip
             importing = files.ImportOptions(
-                table, parsed.encode, parsed.reduce, parsed.dry_run, parsed.skip_bad or 0,
-                parsed.replace_features, parsed.tidy,
+                parsed.id or "id", parsed.features, parsed.metadata, parsed.encoding, tuple(parsed.text),
+                tuple(parsed.bad_as_missing or ()), parsed.encode, parsed.reduce, parsed.dry_run,
+                parsed.skip_bad or 0, parsed.replace_features, parsed.tidy,
             )  # fmt: skip
             print("\n".join(files.import_arms(client, parsed.name, parsed.files, importing)))
 

@@ -310,6 +310,15 @@ def test_a_bad_file_changes_nothing_and_the_first_mistake_is_named(
     assert arms_of(client) == []
 
 
+def test_long_arms_are_sent_in_blocks_that_the_service_takes(client: Client, run: Run, tmp_path: Path):
+    client.put_catalogue("long", dim=2_200)
+    path = parquet(
+        tmp_path / "a.parquet", id=[f"a{n}" for n in range(1_000)], features=[[0.5] * 2_200] * 1_000
+    )
+    status, said, _ = run("import", "long", path)
+    assert (status, said) == (0, "1,000 arms: 1,000 added, 0 were there\n")
+
+
 def test_a_bad_row_far_behind_is_found_before_anything_is_sent(client: Client, run: Run, tmp_path: Path):
     lines = [json.dumps({"id": f"a{number}", "features": [1, 2, 3]}) for number in range(3_000)]
     lines[2_700] = '{"id": "a2700", "features": [1, 2]}'

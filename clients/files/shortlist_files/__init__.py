@@ -4,15 +4,14 @@ from shortlist_files.arm_rows import FileError
 from shortlist_files.behaviour import Behaviour, read_behaviour
 from shortlist_files.exporting import export_catalogue, export_learners, export_log
 from shortlist_files.history import HistoryOptions, import_history
-from shortlist_files.importing import ImportOptions, import_arms, import_learners, propose_tables
-from shortlist_files.table_arms import TableOptions
+from shortlist_files.importing import import_arms, import_learners, propose_tables
+from shortlist_files.table_arms import ImportOptions
 
 __all__ = [
     "Behaviour",
     "FileError",
     "HistoryOptions",
     "ImportOptions",
-    "TableOptions",
     "export_catalogue",
     "export_learners",
     "export_log",

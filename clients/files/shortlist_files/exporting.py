@@ -23,7 +23,7 @@ from shortlist_client.progress import meter
 from shortlist_files.arm_rows import FileError
 from shortlist_files.matrices import ids_path
 from shortlist_files.versions import check_version
-from shortlist_files.writers import NpyWriter, arm_writer_of, ids_path_of_part, writer_of
+from shortlist_files.writers import arm_writer_of, ids_path_of_part, npy_writer, writer_of
 
 T = TypeVar("T")
 
@@ -36,26 +36,24 @@ def export_catalogue(client: Client, name: str, out: Path) -> str:
 
     Raises FileError, ShortlistError.
     """
-    make = arm_writer_of(out)
-    names = [out, ids_path(out)] if make is NpyWriter else [out]
+    make, count, bare = arm_writer_of(out), 0, 0
+    names = [out, ids_path(out)] if make is npy_writer else [out]
     with made(*names) as parts:
         check_version(client)
         found = client.get_catalogue(name)
         is_fitted = found.reduction is None or found.reduction.state != "not_fitted"
-        writer, count = make(parts[0], found.dim if is_fitted else found.given), 0
-        try:
-            with meter("arms", found.size, "arms") as advance:
-                for arms in pages(lambda cursor: client.list_arms(name, cursor=cursor, limit=PAGE)):
-                    writer.write(arms)
-                    count += len(arms)
-                    advance(len(arms))
-        finally:
-            writer.close()
+        dim = found.dim if is_fitted else found.given
+        with make(parts[0], dim) as write, meter("arms", found.size, "arms") as advance:
+            for arms in pages(lambda cursor: client.list_arms(name, cursor=cursor, limit=PAGE)):
+                write(arms)
+                bare += sum(1 for arm in arms if arm.tags or arm.metadata)
+                advance(len(arms))
+                count += len(arms)
     told = f"{counted(count, 'arm', 'arms')} in {out}"
-    if isinstance(writer, NpyWriter):
+    if make is npy_writer:
         told += f", their ids in {names[1]}"
-        if writer.bare:
-            told += f"; tags and metadata of {writer.bare:,} are not in them"
+        if bare:
+            told += f"; tags and metadata of {bare:,} are not in them"
     if is_fitted and found.given != found.dim:
         told += (
             f"; their features are the {found.dim:,} numbers that are searched, for a catalogue with "
@@ -66,22 +64,18 @@ def export_catalogue(client: Client, name: str, out: Path) -> str:
 
 def export_learners(client: Client, name: str, out: Path) -> str:
     """Write the whole state of every learner that has rewards; as ``export_catalogue``."""
-    make = writer_of(out)
+    make, count = writer_of(out), 0
 
     def page(cursor: str | None) -> Page[LearnerCopy]:
         return client.list_learners(name, cursor=cursor, limit=PAGE, include="state")
 
     with made(out) as (part,):
         check_version(client)
-        writer, count = make(part), 0
-        try:
-            with meter("learners", None, "learners") as advance:
-                for learners in pages(page):
-                    writer.write([_with_state(client, name, learner) for learner in learners])
-                    count += len(learners)
-                    advance(len(learners))
-        finally:
-            writer.close()
+        with make(part) as write, meter("learners", None, "learners") as advance:
+            for learners in pages(page):
+                write([_with_state(client, name, learner) for learner in learners])
+                advance(len(learners))
+                count += len(learners)
     return f"{counted(count, 'learner', 'learners')} in {out}"
 
 

@@ -31,37 +31,13 @@ from shortlist_files.learner_files import learners_of
 from shortlist_files.proposals import Proposal, Statistics, propose
 from shortlist_files.replacing import check_replaced
 from shortlist_files.spellings import Spellings
-from shortlist_files.table_arms import TableArms, TableOptions, Taken
+from shortlist_files.table_arms import ImportOptions, TableArms, Taken
 from shortlist_files.versions import check_version
 
 REQUEST_BYTES = 1 << 22
+BLOCK_BYTES = 1 << 22  # the service takes four times as many
 HEAD_BYTES = 4
 SHOWN_ARMS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ImportOptions:
-    """How arms are imported.
-
-    ``encode``    make the catalogue, with fields for the columns
-    ``reduce``    make the catalogue, with so many principal components of the embeddings
-    ``skip_bad``  how many bad rows may be left out, and written beside
-    ``replace_features``  also where they have little to do with those that bandits have learned from
-    ``tidy``      join values that differ only in case or blanks
-    """
-
-    table: TableOptions = field(default_factory=TableOptions)
-    encode: bool = False
-    reduce: int | None = None
-    dry_run: bool = False
-    skip_bad: int = 0
-    replace_features: bool = False
-    tidy: bool = False
-
-    @property
-    def makes(self) -> bool:
-        """Whether a catalogue is made that is not there."""
-        return self.encode or self.reduce is not None
 
 
 @dataclass(slots=True)
@@ -90,7 +66,7 @@ def import_arms(
     check_version(client)
     found = _found(client, catalogue, options)
     taken = _taken(found, options)
-    arms = TableArms(files, options.table, taken)
+    arms = TableArms(files, options, taken)
     arms.look()
     checked = _check(arms, options, makes=found is None and options.makes)
     statistics, bad = checked.statistics, checked.bad
@@ -145,7 +121,7 @@ class ProposedCatalogue:
 
 def propose_tables(files: Sequence[Path], options: ImportOptions) -> ProposedCatalogue:
     """What an import with ``encode`` would make of tables, without a service. Raises FileError."""
-    arms = TableArms(files, options.table, _taken(None, options))
+    arms = TableArms(files, options, _taken(None, options))
     arms.look()
     checked = _check(arms, options, makes=True)
     if checked.bad.refusal is not None:
@@ -185,12 +161,12 @@ def _check(arms: TableArms, options: ImportOptions, *, makes: bool) -> _Checked:
 
 def _missing_lines(arms: TableArms, options: ImportOptions, taken: Taken) -> Iterator[str]:
     """What arms are without: bad cells, rows of the second table, and fields of the catalogue."""
-    for name, cells in arms.taken_for_missing.items():
-        were = counted(cells.count, "bad cell is", "bad cells are")
-        yield f"{name}: {were} taken for missing, the first in row {cells.first:,}"
+    for name, numbers in arms.taken_for_missing.items():
+        were = counted(len(numbers), "bad cell is", "bad cells are")
+        yield f"{name}: {were} taken for missing, the first in row {numbers[0]:,}"
     if arms.without_metadata:
         have = counted(arms.without_metadata, "arm has", "arms have")
-        yield f"{have} no row in {options.table.metadata}"
+        yield f"{have} no row in {options.metadata}"
     names = arms.names()
     for declared in taken.fields if "metadata" not in names else ():
         if declared not in names and not any(declared.startswith(f"{name}.") for name in names):
@@ -217,7 +193,7 @@ def _found(client: Client, catalogue: str, options: ImportOptions) -> Catalogue 
 
 def _taken(found: Catalogue | None, options: ImportOptions) -> Taken:
     if found is None:
-        return Taken(0 if options.reduce is None and options.table.features is None else None)
+        return Taken(0 if options.reduce is None and options.features is None else None)
     if not found.features:
         return Taken(found.dim)
     declared = asdict(found.features)
@@ -283,29 +259,31 @@ def _bodies(all_rows: Iterator[ArmRows], request_bytes: int) -> Iterator[tuple[i
 
 
 def _blocks(rows: ArmRows) -> Iterator[bytes]:
-    """The rows as a block; as several where an id comes again, since the last one counts."""
-    start, seen = 0, set[str]()
+    """The rows as a block; as several where they are long, or an id comes again: its last row counts."""
+    texts = [msgspec.json.encode(each) if each else b"" for each in rows.metadata]
+    width = 0 if rows.features is None else rows.features.itemsize * rows.features.shape[1]
+    start, size, seen = 0, 0, set[str]()
     for place, name in enumerate(rows.ids):
-        if name in seen:
-            yield _block(rows, slice(start, place))
-            start, seen = place, set()
+        if name in seen or size > BLOCK_BYTES:
+            yield _block(rows, texts, slice(start, place))
+            start, size, seen = place, 0, set()
         seen.add(name)
+        size += width + len(texts[place])
     if seen:
-        yield _block(rows, slice(start, len(rows)))
+        yield _block(rows, texts, slice(start, len(rows)))
 
 
-def _block(rows: ArmRows, some: slice) -> bytes:
+def _block(rows: ArmRows, texts: Sequence[bytes], some: slice) -> bytes:
     features = np.empty((len(rows), 0)) if rows.features is None else rows.features
-    tags, metadata = rows.tags[some], rows.metadata[some]
     document: dict[str, object] = {
         "ids": rows.ids[some],
         "features": features[some].tobytes(),
         "dtype": features.dtype.str,
     }
-    if any(tags):
-        document["tags"] = tags
-    if any(metadata):
-        document["metadata"] = [msgspec.json.encode(each).decode() if each else "" for each in metadata]
+    if any(rows.tags[some]):
+        document["tags"] = rows.tags[some]
+    if any(texts[some]):
+        document["metadata"] = [text.decode() for text in texts[some]]
     return msgspec.msgpack.encode(document)
 
 

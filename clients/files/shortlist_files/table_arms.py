@@ -38,14 +38,19 @@ INNER = ("tags", "metadata")  # columns that are read as an export has them
 
 
 @dataclass(frozen=True, slots=True)
-class TableOptions:
-    """How tables are read.
+class ImportOptions:
+    """How arms are read and imported.
 
     ``id``        the column of ids
     ``features``  columns by names or patterns, or an .npy file beside the table
     ``metadata``  a second table, by the same ids
     ``texts``     columns that stay texts
     ``bad_as_missing``  columns whose bad cells are missing ones, by names or patterns
+    ``encode``    make the catalogue, with fields for the columns
+    ``reduce``    make the catalogue, with so many principal components of the embeddings
+    ``skip_bad``  how many bad rows may be left out, and written beside
+    ``replace_features``  also where they have little to do with those that bandits have learned from
+    ``tidy``      join values that differ only in case or blanks
     """
 
     id: str = "id"
@@ -54,6 +59,17 @@ class TableOptions:
     encoding: str | None = None
     texts: Sequence[str] = ()
     bad_as_missing: Sequence[str] = ()
+    encode: bool = False
+    reduce: int | None = None
+    dry_run: bool = False
+    skip_bad: int = 0
+    replace_features: bool = False
+    tidy: bool = False
+
+    @property
+    def makes(self) -> bool:
+        """Whether a catalogue is made that is not there."""
+        return self.encode or self.reduce is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +83,10 @@ class Taken:
     fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class BadCells:
-    """Cells of a column that are taken for missing. ``first``: number of the row of the first one."""
-
-    first: int
-    count: int = 0
-
-
 class TableArms:
     """The arms of some files. Raises FileError: a file cannot be read, or lacks a column."""
 
-    def __init__(self, files: Sequence[Path], options: TableOptions, taken: Taken) -> None:
+    def __init__(self, files: Sequence[Path], options: ImportOptions, taken: Taken) -> None:
         self._options, self._taken = options, taken
         self.tables = [table for path in files for table in self._open(path)]
         self._side = [] if options.metadata is None else self._open(options.metadata)
@@ -88,8 +96,8 @@ class TableArms:
         self.side_bad = list[tuple[Path, BadRow]]()
         self.rows_total = 0
         self.without_metadata = 0
-        self.taken_for_missing: dict[str, BadCells] = {}  # by column
-        self._side_taken: dict[str, BadCells] = {}
+        self.taken_for_missing: dict[str, list[int]] = {}  # numbers of rows, by column
+        self._side_taken: dict[str, list[int]] = {}
         self.spellings: Spellings | None = None  # that are joined from now on
         self._forgiven = self._bad_as_missing()
         self.notes = [f"{t.path.name} {t.note}" for t in (*self.tables, *self._side) if t.note]
@@ -186,7 +194,7 @@ class TableArms:
     def rows(self) -> Generator[ArmRows, None, None]:
         """The arms, some at a time, without the rows that are bad, which are told beside."""
         first = self.without_metadata = 0
-        self.taken_for_missing = {name: replace(cells) for name, cells in self._side_taken.items()}
+        self.taken_for_missing = {name: numbers.copy() for name, numbers in self._side_taken.items()}
         for table in self.tables:
             for rows in table.rows():
                 yield self._arms(table, rows, _places(rows, first))
@@ -215,7 +223,7 @@ class TableArms:
         return ArmRows(table.path, [rows.numbers[p] for p in good], ids, features, tags, metadata, bad)
 
     def _described(
-        self, rows: Rows, faults: dict[int, BadRow], forgiven: dict[str, BadCells]
+        self, rows: Rows, faults: dict[int, BadRow], forgiven: dict[str, list[int]]
     ) -> tuple[list[str], list[list[str]], list[dict[str, Any]]]:
         """Ids, tags and metadata of each row, without what is missing; what is wrong is noted."""
         count = len(rows)
@@ -231,7 +239,7 @@ class TableArms:
                     into(place, parse(cell))
                 except ValueError as error:
                     if name in self._forgiven:
-                        forgiven.setdefault(name, BadCells(rows.numbers[place])).count += 1
+                        forgiven.setdefault(name, []).append(rows.numbers[place])
                         continue
                     bad = rows.fault(place, name, str(error), cell)
                     note_fault(faults, place, replace(bad, may_be_missing=name in self.columns))
@@ -312,7 +320,7 @@ def _document_of(cell: Any) -> dict[str, Any]:
 
 def arms_of(path: Path) -> Iterator[ArmRows]:
     """The arms of a file, checked, some at a time. Raises FileError, also of the first bad row."""
-    arms = TableArms([path], TableOptions(), Taken(None))
+    arms = TableArms([path], ImportOptions(), Taken(None))
     arms.look()
     for rows in arms.rows():
         for bad in rows.bad:

@@ -1,12 +1,16 @@
-"""Rows into files: arms and learners, as ``docs/files.md`` says of each ending."""
+"""Rows into files: arms and learners, as ``docs/files.md`` says of each ending.
+
+Each function is entered with a path and the number of features of an arm, 0 for learners. It gives a
+function that appends rows as the service gives them.
+"""
 
 from __future__ import annotations
 
 import base64
 import csv
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,107 +23,79 @@ from shortlist_client.answers import Arm, LearnerCopy
 from shortlist_files.arm_rows import FileError
 from shortlist_files.opening import arrow
 
+Write = Callable[[Sequence[Any]], object]
 LEARNER_COLUMNS = ("key", "version", "observations", "state", "prior_version")
 
 
-class Writer(ABC):
-    """Writes rows into a file of one kind. ``dim``: numbers of each arm; 0: the rows are learners."""
-
-    @abstractmethod
-    def __init__(self, path: Path, dim: int) -> None: ...
-
-    @abstractmethod
-    def write(self, rows: Sequence[Arm] | Sequence[LearnerCopy]) -> None:
-        """Append rows as the service gives them."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """All is written."""
+@contextmanager
+def ndjson_writer(path: Path, dim: int) -> Iterator[Write]:  # noqa: ARG001
+    with path.open("wb") as file:
+        yield lambda rows: file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
-class NdjsonWriter(Writer):
-    def __init__(self, path: Path, dim: int) -> None:  # noqa: ARG002
-        self._file = path.open("wb")
-
-    def write(self, rows: Sequence[Arm] | Sequence[LearnerCopy]) -> None:
-        self._file.writelines(msgspec.json.encode(row) + b"\n" for row in rows)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class CsvWriter(Writer):
-    def __init__(self, path: Path, dim: int) -> None:
-        self._file = path.open("w", encoding="utf-8", newline="")
-        self._table = csv.writer(self._file, lineterminator="\n")
+@contextmanager
+def csv_writer(path: Path, dim: int) -> Iterator[Write]:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
         numbers = (f"x{number}" for number in range(dim))
-        self._table.writerow(["id", *numbers, "tags", "metadata"] if dim else LEARNER_COLUMNS)
-
-    def write(self, rows: Sequence[Arm] | Sequence[LearnerCopy]) -> None:
-        for row in rows:
-            if isinstance(row, Arm):
-                self._table.writerow([row.id, *row.features, _json(row.tags), _json(row.metadata)])
-            else:
-                self._table.writerow([getattr(row, name) for name in LEARNER_COLUMNS])
-
-    def close(self) -> None:
-        self._file.close()
+        table.writerow(["id", *numbers, "tags", "metadata"] if dim else LEARNER_COLUMNS)
+        yield lambda rows: table.writerows(map(_cells, rows))
 
 
-class ParquetWriter(Writer):
-    def __init__(self, path: Path, dim: int) -> None:
-        self._pa, pq = arrow()
-        pa, text = self._pa, self._pa.string()
-        arm = {"id": text, "features": pa.list_(pa.float64(), dim), "tags": pa.list_(text), "metadata": text}
-        kinds = (text, pa.int64(), pa.int64(), pa.binary(), pa.int64())
-        learner = dict(zip(LEARNER_COLUMNS, kinds, strict=True))
-        self._schema = pa.schema(arm if dim else learner)
-        self._file = pq.ParquetWriter(path, self._schema)
-
-    def write(self, rows: Sequence[Arm] | Sequence[LearnerCopy]) -> None:
-        table = self._pa.Table.from_pylist([_parquet_row(row) for row in rows], schema=self._schema)
-        self._file.write_table(table)
-
-    def close(self) -> None:
-        self._file.close()
+def _cells(row: Arm | LearnerCopy) -> list[Any]:
+    if isinstance(row, Arm):
+        return [row.id, *row.features, _json(row.tags), _json(row.metadata)]
+    return [getattr(row, name) for name in LEARNER_COLUMNS]
 
 
-class NpyWriter(Writer):
-    """Ids and features alone. ``bare`` counts the arms that have tags or metadata, which are left out."""
+@contextmanager
+def parquet_writer(path: Path, dim: int) -> Iterator[Write]:
+    pa, pq = arrow()
+    text, number = pa.string(), pa.int64()
+    arm = {"id": text, "features": pa.list_(pa.float64(), dim), "tags": pa.list_(text), "metadata": text}
+    learner = dict(zip(LEARNER_COLUMNS, (text, number, number, pa.binary(), number), strict=True))
+    schema = pa.schema(arm if dim else learner)
+    with pq.ParquetWriter(path, schema) as file:
+        yield lambda rows: file.write_table(pa.Table.from_pylist([*map(_values, rows)], schema=schema))
 
-    def __init__(self, path: Path, dim: int) -> None:
-        self._file = path.open("wb")
-        self._ids = ids_path_of_part(path).open("w", encoding="utf-8")
-        self._dim = dim
-        self._count = self.bare = 0
-        self._head()
 
-    def write(self, rows: Sequence[Arm] | Sequence[LearnerCopy]) -> None:
-        arms = [row for row in rows if isinstance(row, Arm)]
-        self._file.write(np.array([arm.features for arm in arms], dtype="<f8").tobytes())
-        self._ids.writelines(arm.id + "\n" for arm in arms)
-        self._count += len(arms)
-        self.bare += sum(1 for arm in arms if arm.tags or arm.metadata)
+def _values(row: Arm | LearnerCopy) -> dict[str, Any]:
+    if isinstance(row, Arm):
+        return {"id": row.id, "features": row.features, "tags": row.tags, "metadata": _json(row.metadata)}
+    return {**asdict(row), "state": base64.b64decode(row.state or "")}
 
-    def close(self) -> None:
-        self._file.seek(0)
-        self._head()
-        self._file.close()
-        self._ids.close()
 
-    def _head(self) -> None:
+@contextmanager
+def npy_writer(path: Path, dim: int) -> Iterator[Write]:
+    """Ids and features alone."""
+    count = 0
+
+    def head() -> None:
         """Numpy leaves room in it for a number of rows that is not known yet."""
-        shape = {"descr": "<f8", "fortran_order": False, "shape": (self._count, self._dim)}
-        np.lib.format.write_array_header_1_0(self._file, shape)
+        shape = {"descr": "<f8", "fortran_order": False, "shape": (count, dim)}
+        np.lib.format.write_array_header_1_0(file, shape)
+
+    def write(arms: Sequence[Arm]) -> None:
+        nonlocal count
+        file.write(np.array([arm.features for arm in arms], dtype="<f8").tobytes())
+        ids.writelines(arm.id + "\n" for arm in arms)
+        count += len(arms)
+
+    with path.open("wb") as file, ids_path_of_part(path).open("w", encoding="utf-8") as ids:
+        head()
+        yield write
+        file.seek(0)
+        head()
 
 
-WRITERS: Mapping[str, type[Writer]] = {
-    ".ndjson": NdjsonWriter, ".jsonl": NdjsonWriter, ".csv": CsvWriter, ".parquet": ParquetWriter,
-    ".npy": NpyWriter,
+Writer = Callable[[Path, int], AbstractContextManager[Write]]
+WRITERS: Mapping[str, Writer] = {
+    ".ndjson": ndjson_writer, ".jsonl": ndjson_writer, ".csv": csv_writer, ".parquet": parquet_writer,
+    ".npy": npy_writer,
 }  # fmt: skip
 
 
-def arm_writer_of(path: Path) -> type[Writer]:
+def arm_writer_of(path: Path) -> Writer:
     """What writes arms into a file of this name. Raises FileError."""
     try:
         return WRITERS[path.suffix.lower()]
@@ -127,12 +103,12 @@ def arm_writer_of(path: Path) -> type[Writer]:
         raise FileError(f"{path}: the name must end with {', '.join(WRITERS)}") from None
 
 
-def writer_of(path: Path) -> Callable[[Path], Writer]:
+def writer_of(path: Path) -> Callable[[Path], AbstractContextManager[Write]]:
     """What writes learners into a file of this name. Raises FileError."""
-    kind = WRITERS.get(path.suffix.lower(), NpyWriter)
-    if kind is NpyWriter:
+    kind = WRITERS.get(path.suffix.lower(), npy_writer)
+    if kind is npy_writer:
         raise FileError(f"{path}: learners are kept in {', '.join(list(WRITERS)[:-1])}")
-    return partial(kind, dim=0)
+    return partial(kind, dim=0)  # type: ignore[call-arg]
 
 
 def ids_path_of_part(path: Path) -> Path:
@@ -142,9 +118,3 @@ def ids_path_of_part(path: Path) -> Path:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if value else ""
-
-
-def _parquet_row(row: Arm | LearnerCopy) -> dict[str, Any]:
-    if isinstance(row, Arm):
-        return {"id": row.id, "features": row.features, "tags": row.tags, "metadata": _json(row.metadata)}
-    return {**asdict(row), "state": base64.b64decode(row.state or "")}

@@ -43,7 +43,6 @@ from shortlist_files import (
     FileError,
     HistoryOptions,
     ImportOptions,
-    TableOptions,
     import_arms,
     propose_tables,
     read_behaviour,
@@ -81,7 +80,7 @@ class BeginOptions:
 
     @property
     def table(self) -> ImportOptions:
-        return ImportOptions(TableOptions(self.id, encoding=self.history.encoding), encode=True)
+        return ImportOptions(self.id, encoding=self.history.encoding, encode=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -40,15 +40,11 @@ def rebuild(log: str, out: Path, arms: Path | None = None) -> str:
 def write(learners: Mapping[str, LearnerState], out: Path) -> None:
     """Write learners as `shortlist export learners` does. Raises FileError: the name is taken."""
     make = writer_of(out)
-    with made(out) as (part,):
-        writer = make(part)
-        try:
-            for key in sorted(learners):
-                state = learners[key]
-                data = base64.b64encode(state_to_bytes(state)).decode()
-                writer.write([LearnerCopy(key, state.version, state.sums.observations, data)])
-        finally:
-            writer.close()
+    with made(out) as (part,), make(part) as append:
+        for key in sorted(learners):
+            state = learners[key]
+            data = base64.b64encode(state_to_bytes(state)).decode()
+            append([LearnerCopy(key, state.version, state.sums.observations, data)])
 
 
 def write_arms(sums: Mapping[str, ArmSums], out: Path) -> None:
