@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app.bandits.spaces import Spaces
-from app.learning.arm_sums import NOTHING_TAUGHT, Taught, fold_arms
+from app.learning.arm_sums import NOTHING_TAUGHT, AnySums, Taught, fold_arms
 from app.learning.checkpoints import is_due, restored, tail_bytes
 from app.learning.fold import fold, moves_of, reason_of
-from app.records.arm_sums import ArmSums
 from app.records.log_entries import DecodedEntry, Item, MoveEntry, RewardEntry, dim_of
 from app.records.records import LearnerState, state_to_bytes
 from app.storage.types import ArmId, DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
@@ -38,7 +37,7 @@ class CheckpointedLearner:
 class ArmsBefore:
     """Sums of arms at the watermark. ``taught``: what learners that are forgotten have taught them."""
 
-    sums: Mapping[ArmId, ArmSums | None] = field(default_factory=dict)
+    sums: Mapping[ArmId, AnySums | None] = field(default_factory=dict)
     taught: Taught = field(default_factory=dict)
 
 
@@ -63,7 +62,7 @@ class Folded:
     kept: Mapping[LearnerId, CheckpointedLearner]
     counts: Mapping[str, FoldedCounts]
     moved: Mapping[str, int]
-    arms: Mapping[ArmId, ArmSums | None]
+    arms: Mapping[ArmId, AnySums | None]
 
 
 def batches(

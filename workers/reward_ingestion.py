@@ -28,7 +28,15 @@ from dataclasses import dataclass
 from itertools import chain
 
 from app.bandits.spaces import Moves, Spaces
-from app.learning.arm_sums import NOTHING_TAUGHT, Taught, arms_of, forgets, taught_by
+from app.learning.arm_sums import (
+    NOTHING_TAUGHT,
+    AnySums,
+    Taught,
+    arms_of,
+    folded_sums,
+    forgets,
+    taught_by,
+)
 from app.learning.checkpoints import state_memory_bytes
 from app.learning.fold import is_short, spaces_of
 from app.platform.answers import Budget
@@ -36,9 +44,8 @@ from app.platform.background import OUTAGES
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
 from app.platform.pauses import Pauses
-from app.records.arm_sums import ArmSums
 from app.records.log_entries import DecodedEntry, decoded, decoded_all
-from app.records.records import pack, unpack
+from app.records.records import pack
 from app.storage.store import Store
 from app.storage.types import ArmId, LearnerId, StoredLearner, entry_order
 from workers.batches import (
@@ -180,7 +187,7 @@ class RewardWorker:
             capacity_bytes
         )
         self._passes = dict[int, _Pass]()  # by partition
-        self._kept_sums: BoundedCache[tuple[int, int, ArmId], ArmSums | None] = BoundedCache(
+        self._kept_sums: BoundedCache[tuple[int, int, ArmId], AnySums | None] = BoundedCache(
             capacity_bytes // 8
         )
         self._cycles = [0] * store.partitions
@@ -400,7 +407,7 @@ class RewardWorker:
         arms = await asyncio.to_thread(arms_of, named) if taught else arms_of(named)
         if not arms:
             return ArmsBefore()
-        sums, missing = dict[ArmId, ArmSums | None](), list[ArmId]()
+        sums, missing = dict[ArmId, AnySums | None](), list[ArmId]()
         for arm in arms:
             key = partition, self._cycles[partition], arm
             if key in self._kept_sums:
@@ -411,9 +418,12 @@ class RewardWorker:
             sums[arm] = own
         return ArmsBefore(sums, taught)
 
-    async def _sums(self, partition: int, arms: Sequence[ArmId]) -> Sequence[ArmSums | None]:
+    async def _sums(self, partition: int, arms: Sequence[ArmId]) -> Sequence[AnySums | None]:
         stored = await self._store.effects.sums(partition, arms)
-        return [None if data is None else unpack(data, ArmSums) for data in stored]
+        return [
+            None if data is None else folded_sums(arm.revision, data)
+            for arm, data in zip(arms, stored, strict=True)
+        ]
 
     def _keep(self, partition: int, learners: Mapping[LearnerId, CheckpointedLearner]) -> None:
         for learner, kept in learners.items():
@@ -477,7 +487,7 @@ class RewardWorker:
         self._waiters.reached(partition, watermark)
 
 
-def _known_arms(before: ArmsBefore, now: Mapping[ArmId, ArmSums | None]) -> AbstractSet[ArmId]:
+def _known_arms(before: ArmsBefore, now: Mapping[ArmId, AnySums | None]) -> AbstractSet[ArmId]:
     """The arms of which sums go on that are stored: those of before a move begin anew."""
     known = set[ArmId]()
     for arm, sums in now.items():

@@ -55,6 +55,8 @@ class ArmEffectsView(BaseModel):
     """The effects of arms with rewards. ``version``: 0 while nothing is found; then ``spread`` is 0, without
     items. ``spread``: the standard deviation of the effects of all arms. ``noise``: that of one reward
     about what is expected of it. ``rewards``: how many decisions it was made of, of ``arms`` arms.
+    ``places``: how likely the arm at each place of a list is looked at, beside the first one; null where that
+    is not learned, for what ``places_note`` says.
     """
 
     version: int
@@ -65,6 +67,8 @@ class ArmEffectsView(BaseModel):
     signals: dict[str, SignalSpreadView] | None = None
     items: list[ArmEffectView]
     next: str | None
+    places: list[float] | None
+    places_note: str | None
 
 
 class OneArmEffectView(ArmEffectView):

@@ -15,7 +15,7 @@ from app.api.guard import check_catalogue, key_name, key_of
 from app.api.moves import MoveStatusView
 from app.api.problems import problems
 from app.api.resource_changes import as_json, check, if_match, merged, patch_model
-from app.api.strict_json import Provided, StrictModel, invalid, json_router, reply
+from app.api.strict_json import IN_TURN, Provided, StrictModel, invalid, json_router, reply
 from app.bandits.bandit import Bandit, UsedScales
 from app.bandits.completion import default_prior, no_arm_effects
 from app.bandits.record_settings import FIXED, OF_POLICIES, settings_of
@@ -29,6 +29,7 @@ from app.bandits.settings import (
     BanditSettings,
     HalfLife,
     HalfLives,
+    PositionRule,
 )
 from app.bandits.versions import BanditVersion, etag_of
 from app.filters.overview import no_arm_has
@@ -41,7 +42,10 @@ from app.policies.registry import POLICIES, PolicyName
 from app.serving.constraints.of_plugins import check_constraints, missing_settings
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
-FIELDS = fields_of(BanditSettings) | {"policy": (PolicyName, ...)}
+FIELDS = fields_of(BanditSettings) | {
+    "policy": (PolicyName, ...),
+    "position": (Annotated[Literal["auto"] | PositionRule, IN_TURN] | None, None),
+}
 
 
 class _Settings(StrictModel):
@@ -76,7 +80,9 @@ else:
     BanditBody = create_model("BanditBody", __base__=_Settings, __doc__=BanditSettings.__doc__, **FIELDS)
     HalfLivesPatch = patch_model("HalfLivesPatch", fields_of(HalfLives), HalfLives.__doc__)
     half_life_s = Annotated[HalfLife | HalfLivesPatch | None, HALF_LIFE_RULE]
-    patched = FIELDS | {"half_life_s": (half_life_s, None)}
+    PositionPatch = patch_model("PositionRulePatch", fields_of(PositionRule), PositionRule.__doc__)
+    position = Annotated[Literal["auto"] | PositionPatch, IN_TURN] | None
+    patched = FIELDS | {"half_life_s": (half_life_s, None), "position": (position, None)}
     BanditPatch = patch_model("BanditPatch", patched, BanditSettings.__doc__, base=_Settings)
     given = {name: (hint, ...) for name, (hint, _) in FIELDS.items()}
     BanditView = create_model("BanditView", __base__=_View, __doc__=_View.__doc__, **given)

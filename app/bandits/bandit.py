@@ -12,9 +12,9 @@ import numpy as np
 from app.bandits import signals
 from app.bandits.completion import PolicyTerms, constant_of
 from app.bandits.context import Context, numbers_beside
-from app.bandits.effect_version import EffectVersion
+from app.bandits.effect_version import EffectVersion, PlaceFit
 from app.bandits.prior_version import PriorVersion
-from app.bandits.settings import AUTO, BY_ARM, BanditRecord, ServedArms
+from app.bandits.settings import AUTO, BY_ARM, BanditRecord, PositionRule, ServedArms
 from app.bandits.versions import BanditVersion, bytes_to_version, etag_of
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import ConstantSnapshot, LearnerSnapshot
@@ -24,6 +24,7 @@ from app.platform.documents import Answer
 from app.platform.errors import Invalid, NotFound
 from app.records.encoding import MatchEncoding, Numbers32
 from app.records.history_prior import HistoryPriorRecord
+from app.records.place_sums import MOST_LEARNED_PLACES, places_to_bytes
 from app.storage.types import LearnerId
 from shortlist.linear import history_prior, learned_prior, scales
 from shortlist.linear.learned_prior import LearnedPrior
@@ -67,6 +68,7 @@ class Bandit(msgspec.Struct, frozen=True):
     without the learned prior; None: the same.
     ``effects``: the version of its arm effects that it is served with; None: it has none, or no prior yet.
     ``match``: what a request may say of an arm; None: nothing.
+    ``places``: what that version knows of the places of lists; None: nothing, or the bandit does not ask.
     ``former``: of a version from before a move, what it had then: ``catalogue`` is that one, or else, where
     it is gone, the bandit's of now.
     """
@@ -91,6 +93,7 @@ class Bandit(msgspec.Struct, frozen=True):
     former: FormerCatalogue | None = None
     effects: EffectVersion | None = None
     match: MatchEncoding | None = None
+    places: PlaceFit | None = None
 
     @property
     def catalogue_uid(self) -> str:
@@ -175,11 +178,14 @@ class Bandit(msgspec.Struct, frozen=True):
         keys have in common; where nothing is found; and where the version is of another catalogue, before the
         bandit was moved.
         """
+        places = version.record.places if version is not None and self.record.position == AUTO else None
         if version is not None and (
             not len(version.names) or not self.learns_effects or version.record.space != self.record.space
         ):
             version = None
-        return self if self.effects is version else msgspec.structs.replace(self, effects=version)
+        if self.effects is version and self.places is places:
+            return self
+        return msgspec.structs.replace(self, effects=version, places=places)
 
     @property
     def effects_version(self) -> int | None:
@@ -395,7 +401,20 @@ class Bandit(msgspec.Struct, frozen=True):
         "Multiple-Play Bandits in the Position-Based Model" (2016), section 2: the mean reward is p x.theta.
         """
         joint = self.joint_features(features, context)
-        return joint if self.record.position is None else self.record.position.at(position) * joint
+        return joint if self.record.position is None else self.examination_at(position) * joint
+
+    def examination_at(self, position: int) -> float:
+        """How likely the arm at a place is looked at, from 0: as stated, or as is known now."""
+        rule = self.record.position
+        if isinstance(rule, PositionRule):
+            return rule.at(position)
+        return 1.0 if self.places is None else self.places.p[min(position, MOST_LEARNED_PLACES - 1)]
+
+    def places_of_token(self, arms: int) -> bytes | None:
+        """What a token says of the places of a list of so many arms."""
+        if self.record.position != AUTO or arms < 2:
+            return None
+        return b"" if self.places is None else places_to_bytes(self.places.p, self.places.w, arms)
 
     def learner_for(self, key: str | None) -> LearnerId:
         """The learner of a request. Raises Invalid when the key is missing, or not used."""

@@ -82,6 +82,8 @@ def completed(
         raise Invalid(f"arm_effects: auto {refusal}", path=("arm_effects",))
     if isinstance(record.half_life_s, HalfLives) and record.half_life_s.arms and record.arm_effects == "off":
         raise Invalid("needs arm_effects: auto, else no arm learns anything", path=("half_life_s", "arms"))
+    if record.position == AUTO and (refusal := no_learned_places(record)):
+        raise Invalid(f"position: auto {refusal}", path=("position",))
     signals.check(record, most=policies[record.policy].needs.max_signals)
     record = contexts.completed(policies[record.policy].completed(record, stored))
     return record if record.match is None else replace(record, match=completed_match(record.match))
@@ -133,6 +135,15 @@ def no_arm_effects(record: BanditRecord) -> str | None:
         "needs prior: learned; without one the effect of an arm would be what those like who were shown it, "
         "and policies of elimination have none"
     )
+
+
+def no_learned_places(record: BanditRecord) -> str | None:
+    """Why the bandit cannot learn of the places of lists; None: it can."""
+    if record.arm_effects == "off":
+        return "needs arm_effects: auto, which say what is expected of an arm"
+    if record.signals is not None:
+        return "does not go with signals: state the examination"
+    return None
 
 
 def _no_learned_prior(record: BanditRecord) -> str | None:

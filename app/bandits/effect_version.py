@@ -19,6 +19,22 @@ from shortlist.linear.arm_effects import EffectFit
 from shortlist.types import Matrix, Rows
 
 
+class PlaceFit(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of the places of lists, of the first ``MOST_LEARNED_PLACES``.
+
+    ``p``, ``w``    how likely each is looked at, and what a reward weighs there: float16, 1 at the first
+    ``known``       n, M, Y and V of ``shortlist.linear.places``, faded by the fits
+    ``seen``        the same of all rewards by then, not faded
+    ``is_below``    p and w are 1 since rewards may be less than 0, or were
+    """
+
+    p: list[float]
+    w: list[float]
+    known: list[list[float]]
+    seen: list[list[float]]
+    is_below: bool = False
+
+
 class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
     """What is stored of a version.
 
@@ -32,6 +48,7 @@ class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
     ``base``      0: those are all arms. Else they are those that differ from the version with this number,
                   and ``gone`` are those that it has besides
     ``chained``   how many arms were stored since the last version with all of them
+    ``places``    of lists; None: nothing is known of them
     """
 
     number: int
@@ -47,6 +64,7 @@ class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
     base: int = 0
     gone: list[str] = []
     chained: int = 0
+    places: PlaceFit | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,11 +210,12 @@ def version_of_fit(
     revisions: Sequence[int],
     n: Matrix,
     R: Matrix,
+    places: PlaceFit | None = None,
 ) -> EffectVersion:
     """The version of a fit; without arms where no signal has effects. Shapes: (J, K)."""
     count = len(arms) if any(fit.variance for fit in fits) else 0
     variances, noises = [fit.variance for fit in fits], [fit.noise for fit in fits]
-    record = EffectRecord(number, since_ms, decisions, space, variances, noises)
+    record = EffectRecord(number, since_ms, decisions, space, variances, noises, places=places)
     own_revisions = np.array(revisions[:count], dtype=np.int64)
     return EffectVersion(record, PackedNames(arms[:count]), own_revisions, n[:, :count], R[:, :count])
 

@@ -270,7 +270,8 @@ class BanditSettings(Document, frozen=True):
     ``repeats``         how often a key, or a visitor of a global bandit, has the same arm
     ``signals``         several rewards, by name; a choice weighs them
     ``guardrails``      what a report and the metrics watch
-    ``position``        what a reward says of an arm depends on where it stood
+    ``position``        what a reward says of an arm depends on where it stood; ``auto``: by what is learned
+                        of the places of lists, which needs ``arm_effects``
     ``intercept``       learners have a number for what all arms have in common, their ``offset``; a new
                         bandit has it where this is absent, but with elimination
     ``epsilon``         with this probability epsilon_greedy draws an arm at random
@@ -339,7 +340,7 @@ class BanditSettings(Document, frozen=True):
     repeats: RepeatsRule | None = None
     signals: Annotated[dict[Identifier, SignalRule], Field(min_length=1)] | None = None
     guardrails: Annotated[list[GuardrailRule], Field(max_length=MAX_GUARDRAILS)] | None = None
-    position: PositionRule | None = None
+    position: Literal["auto"] | PositionRule | None = None
     intercept: Annotated[
         bool,
         Fixed("a learner has a parameter for it"),

@@ -14,7 +14,7 @@ const SIDES = { largest: "Which arms do better than they look", smallest: "Which
 export function prior(view, body, bandit) {
   const { signal } = view;
   const at = path`/v1/bandits/${bandit.id}/prior`;
-  const [note, common, apart] = boxes(3);
+  const [note, common, apart, looked] = boxes(4);
   const [tiles, sides] = [h("div", { class: "tiles" }), h("div", { class: "cols" })];
   let [columns, drawn] = [/** @type {string[] | undefined} */ (undefined), -1]; // drawn: the version of the effects of arms
   const draw = (/** @type {any} */ now) => {
@@ -32,6 +32,7 @@ export function prior(view, body, bandit) {
     h("div", {}, note, tiles),
     h("div", { class: "cols" }, panel("What people have in common", common), panel("Where people differ", apart)),
     sides,
+    looked,
     panel("Fit it now", h("p", { class: "hint" }, "The service does this by itself after a tenth as many rewards more, an hour after the first of them, and when a key was forgotten."), action("Fit it now", async () => draw(await send({ method: "POST", path: `${at}/refresh` }, signal)))),
   );
   view.live(LOOK_MS, note, async () => {
@@ -39,7 +40,8 @@ export function prior(view, body, bandit) {
     const named = bandit.match ? path`/v1/bandits/${bandit.id}/learners/anybody` : path`/v1/catalogues/${bandit.catalogue}`;
     columns ??= (await get(named, signal)).columns?.map(await columnNames(bandit.catalogue, signal));
     draw(await get(at, signal));
-    const { version } = bandit.arm_effects === "auto" ? await get(path`/v1/bandits/${bandit.id}/arm-effects` + "?limit=1", signal) : { version: drawn };
+    const { version, places } = bandit.arm_effects === "auto" ? await get(path`/v1/bandits/${bandit.id}/arm-effects` + "?limit=1", signal) : { version: drawn, places: null };
+    redraw(looked, [places], () => (places && places.length > 1 ? [panel("Which places of a list are looked at", h("p", { class: "hint" }, "Beside the first one: learned from the lists of everybody."), table("Places of a list", ["#place", "#looked at"], places.map((/** @type {number} */ p, /** @type {number} */ place) => [count(place + 1), number(p, 2)]), ""))] : []));
     if (version !== drawn) sides.replaceChildren(await side(bandit, "largest", signal), await side(bandit, "smallest", signal));
     drawn = version;
   });

@@ -32,7 +32,7 @@ export const MEANINGS = {
   repeats: "How often a key, or a visitor of a global bandit, is shown the same arm.",
   signals: "Several rewards by name, what each weighs, and what counts until it comes.",
   guardrails: "What the mean of a signal is to stay below, or above.",
-  position: "How likely the arm at each place of a list is looked at: what a reward says of it depends on that.",
+  position: "How likely the arm at each place of a list is looked at: what a reward says of it depends on that. auto: learned from all lists.",
   context: "The situation of a choice, as numbers or named fields.",
   options: "What the policy of a plug-in is told.",
   constraints: "Constraints of plug-ins that every choice keeps to.",

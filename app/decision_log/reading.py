@@ -22,7 +22,6 @@ from app.decision_log.rows import (
     NOTHING_BARRED,
     Agreement,
     Barred,
-    Expectation,
     LoggedArm,
     LoggedCandidate,
     LoggedReward,
@@ -37,6 +36,7 @@ from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.arm_sums import numbers_of
 from app.records.logged import LoggedRequest, LogPart, asked_of, rewards_of
 from app.records.logged_candidates import LoggedCandidates, candidates_of
+from app.records.place_sums import examined_at
 from app.storage.store import Store
 from app.storage.types import LearnerId, StoredRow
 
@@ -324,7 +324,7 @@ def row_of(
         _filter(asked_of(part.asked), demanded),
         part.eligible,
         [
-            LoggedArm(arm, number + 1, score, propensity, number in pinned, *_effect(decision, number))
+            LoggedArm(arm, number + 1, score, propensity, number in pinned, **_taught(decision, number))
             for number, (arm, score, propensity) in enumerate(columns)
         ],
         [
@@ -360,15 +360,20 @@ def _candidates(kept: LoggedCandidates | None) -> list[LoggedCandidate] | None:
     return candidates
 
 
-def _effect(decision: Decision, number_of_arm: int) -> Sequence[Expectation]:
-    """What was expected of the arm at a place, and its effect; nothing where it was chosen without."""
+def _taught(decision: Decision, number_of_arm: int) -> Mapping[str, Any]:
+    """What was known of the arm at a place and of the place; nothing where it was chosen without."""
+    known = dict[str, Any]()
+    if decision.places is not None:
+        known["examined"], known["weight"] = examined_at(decision.places, number_of_arm)
     pair = decision.effect_at(number_of_arm)
     if pair is None:
-        return ()
+        return known
     expected, served = (
         [number if math.isfinite(number) else None for number in numbers_of(data)] for data in pair
     )
-    return (expected, served) if decision.weights else (expected[0], served[0])
+    if not decision.weights:
+        return {**known, "expected": expected[0], "effect": served[0]}
+    return {**known, "expected": expected, "effect": served}
 
 
 def _filter(asked: LoggedRequest | None, demanded: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

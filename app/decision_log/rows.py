@@ -31,6 +31,8 @@ class LoggedArm(Answer, frozen=True, omit_defaults=True, gc=False):
     """``propensity``: the probability of this arm given those before it; null where the policy knows none.
     ``expected``: the reward that the learner expected of the features of the arm, and ``effect``: what the
     arm was taken to have beyond them, of each signal where there are some; absent without arm effects.
+    ``examined``: how likely its place was taken to be looked at, and ``weight``: what its reward weighs
+    beside that of the first place; absent where the bandit learns nothing of places.
     """
 
     id: str
@@ -40,6 +42,8 @@ class LoggedArm(Answer, frozen=True, omit_defaults=True, gc=False):
     pinned: bool
     expected: Expectation = None
     effect: Expectation = None
+    examined: float | None = None
+    weight: float | None = None
 
 
 class LoggedReward(Answer, frozen=True, omit_defaults=True, gc=False):

@@ -8,26 +8,49 @@ those of an arm (``effect_chains``). After a move they begin anew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, cast
 
 import msgspec
 
 from app.learning.entry_rows import changes_of, signals_of
+from app.learning.places import with_entry
 from app.records.arm_sums import ArmSums, ArmTime
 from app.records.log_entries import DecodedEntry, ForgetEntry, MoveEntry, RewardEntry, decoded_all
+from app.records.place_sums import PlaceSums
+from app.records.records import unpack
+from app.storage.arm_effects import PLACES
 from app.storage.store import Store
 from app.storage.types import ArmId, LearnerId, LogEntry
 from shortlist.linear.sum_algebra import exact_sum, weight
 
-ArmStates = dict[ArmId, ArmSums | None]
+AnySums = ArmSums | PlaceSums
+ArmStates = dict[ArmId, AnySums | None]
 Taught = Mapping[str, Sequence[DecodedEntry]]
 """By the id of an entry that forgets a learner: what the log still has of it, without dead letters."""
 NOTHING_TAUGHT: Taught = {}
 
 
 def arms_of(entries: Iterable[DecodedEntry]) -> list[ArmId]:
-    """The arms whose sums ``fold_arms`` needs for these entries, in order."""
-    return sorted({arm for each in entries if (arm := arm_of(each)) is not None})
+    """The arms whose sums ``fold_arms`` needs for these entries, in order, and what stands for places."""
+    found = set[ArmId]()
+    for each in entries:
+        if (arm := arm_of(each)) is not None:
+            found.add(arm)
+            if each.content.at_place is not None:  # type: ignore[union-attr]
+                found.add(places_of(each.entry.learner.bandit_uid))
+    return sorted(found)
+
+
+def folded_sums(revision: int, data: bytes) -> AnySums:
+    """The sums that ``fold_arms`` has made, which are stored under a revision."""
+    return unpack(data, PlaceSums) if revision == PLACES else unpack(data, ArmSums)
+
+
+def places_of(bandit_uid: str) -> ArmId:
+    """In whose place the sums of the places of lists stand among those of arms."""
+    return ArmId(bandit_uid, "", PLACES)
 
 
 def arm_of(decoded: DecodedEntry) -> ArmId | None:
@@ -39,7 +62,7 @@ def arm_of(decoded: DecodedEntry) -> ArmId | None:
 
 
 def fold_arms(
-    sums: Mapping[ArmId, ArmSums | None],
+    sums: Mapping[ArmId, AnySums | None],
     entries: Sequence[DecodedEntry],
     moved: Mapping[str, int],
     taught: Taught,
@@ -58,15 +81,31 @@ def fold_arms(
             spaces[uid] = max(content.space, spaces.get(uid, 0))
         elif isinstance(content, RewardEntry) and (arm := arm_of(each)) is not None:
             before = now.get(arm)
-            now[arm] = add_entry(before, entry, content, spaces.get(uid, 0))
+            now[arm] = add_entry(cast("ArmSums | None", before), entry, content, spaces.get(uid, 0))
             if now[arm] is not before:
                 changed[arm] = None
+            if content.at_place is not None:
+                _add_place(now, places_of(uid), entry, content)
+                changed[places_of(uid)] = None
         for past in taught.get(entry.entry_id, ()):
             arm, reward = arm_of(past), past.content
-            if arm is not None and isinstance(reward, RewardEntry) and (had := now.get(arm)) is not None:
-                now[arm] = _take_back(had, past.entry, reward)
+            if arm is None or not isinstance(reward, RewardEntry):
+                continue
+            if (had := now.get(arm)) is not None:
+                now[arm] = _take_back(cast("ArmSums", had), past.entry, reward)
                 changed[arm] = None
+            if reward.at_place is not None and now.get(places_of(uid)) is not None:
+                _add_place(now, places_of(uid), past.entry, reward, sign=-1)
+                changed[places_of(uid)] = None
     return {arm: now[arm] for arm in changed}
+
+
+def _add_place(
+    now: ArmStates, places: ArmId, entry: LogEntry, reward: RewardEntry, *, sign: Literal[1, -1] = 1
+) -> None:
+    """Add what an entry says of its place, or take it back."""
+    before = cast("PlaceSums | None", now.get(places))
+    now[places] = with_entry(before or PlaceSums(), entry, reward, sign=sign)
 
 
 def forgets(decoded: DecodedEntry) -> bool:
@@ -152,7 +191,8 @@ def _take_back(current: ArmSums, entry: LogEntry, reward: RewardEntry) -> ArmSum
 
 def _changed(current: ArmSums, entry: LogEntry, reward: RewardEntry, sign: float, *, version: int) -> ArmSums:
     """The sums with what an entry adds, ``sign`` times, discounted to their time."""
-    examined, w = 1.0 if reward.examined is None else reward.examined, 1.0
+    root, w = math.sqrt(reward.weight), 1.0
+    examined = root * (1.0 if reward.examined is None else reward.examined)
     half_life_s, at_ms = _arm_time(current, reward)
     if half_life_s:
         w = weight(current.time_ms - at_ms, half_life_s)
@@ -172,8 +212,8 @@ def _changed(current: ArmSums, entry: LogEntry, reward: RewardEntry, sign: float
             zip(expected, value, values_before, strict=False)
         ):
             # What is expected is taken off once: with the first value of the decision.
-            rho = 0.0 if begins else before - expected_value
-            change = signal_value - expected_value if begins else signal_value
+            rho = 0.0 if begins else root * before - expected_value
+            change = root * signal_value - expected_value if begins else root * signal_value
             more = sign * w * examined * change
             R[signal], R_error[signal] = exact_sum(R[signal], R_error[signal], more, 0.0)
             more = sign * (w * examined) ** 2 * ((rho + change) ** 2 - rho**2)

@@ -12,11 +12,12 @@ from typing import Literal
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.settings import SignalRef
+from app.bandits.settings import PositionRule, SignalRef
 from app.catalogues.catalogues import Catalogues
 from app.learning.tokens import Decision
 from app.records.arm_sums import taken_off
 from app.records.log_entries import RewardEntry
+from app.records.place_sums import MOST_LEARNED_PLACES, AtPlace, examined_at
 from app.records.records import vector_to_bytes
 from app.storage.types import OF_REQUEST
 from shortlist.types import Vector
@@ -37,7 +38,20 @@ async def decided_features(
             features = np.concatenate((features, carried))
     if features is None:
         return None
-    return bandit.learned_features(features, decision.encoded_context, arm_position)
+    joint = bandit.joint_features(features, decision.encoded_context)
+    examined = examined_in(bandit, decision, arm_position)
+    return joint if examined is None else examined * joint
+
+
+def examined_in(bandit: Bandit, decision: Decision, arm_position: int) -> float | None:
+    """How likely a place of a decision was looked at, by its terms; None: the bandit asks of none.
+
+    ``bandit``: of the version that decided.
+    """
+    if decision.places is not None:
+        return examined_at(decision.places, arm_position)[0]
+    position = bandit.record.position
+    return position.at(arm_position) if isinstance(position, PositionRule) else None
 
 
 def reward_entry(
@@ -54,8 +68,11 @@ def reward_entry(
 
     ``bandit``: of the version that decided. ``judged``: the signal, of a reward of a bandit that has some.
     """
-    record = bandit.record
+    record, at_place = bandit.record, None
     served, expected = taken_off(decision.effect_at(arm_position))
+    if decision.places is not None:
+        weight = examined_at(decision.places, arm_position)[1]
+        at_place = AtPlace(min(arm_position, MOST_LEARNED_PLACES - 1), weight)
     of_all = kind == "default" and record.signals is not None
     return RewardEntry(
         vector_to_bytes(features),
@@ -68,7 +85,7 @@ def reward_entry(
         logged=decision.logged is not None,
         space=record.space,
         context=decision.context,
-        examined=None if record.position is None else record.position.at(arm_position),
+        examined=examined_in(bandit, decision, arm_position),
         served=served,
         expected=expected,
         half_life_s=record.key_half_life_s or 0.0,
@@ -76,4 +93,5 @@ def reward_entry(
         sums=(record.reward if judged is None else judged.rule).aggregate == "sum",
         defaults=record.defaults(),
         arm_time=record.arm_time(decision.issued_ms),
+        at_place=at_place,
     )

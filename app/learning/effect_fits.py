@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 
 from app.bandits.effect_version import (
     EffectVersion,
+    PlaceFit,
     gone_from,
     record_to_bytes,
     version_of_fit,
 )
 from app.bandits.prior_version import PriorVersion
-from app.bandits.settings import BanditRecord
+from app.bandits.settings import AUTO, BanditRecord
 from app.learning import one_key_teaches
 from app.learning.effect_chains import (
     Chained,
@@ -42,11 +43,13 @@ from app.learning.effect_chains import (
 from app.learning.effect_merging import merge
 from app.learning.effect_totals import CollectedSums, Step, Totals
 from app.learning.learned_priors import LearnedPriors
+from app.learning.places import fitted_places, have_moved
 from app.learning.prior_fits import Computing, Fittable
 from app.learning.served_effects import ServedEffects
 from app.platform.cache import BoundedCache
 from app.platform.errors import NotFound
 from app.platform.metrics import Metrics
+from app.records.place_sums import PlaceSums
 from app.records.records import bytes_to_vector
 from app.storage.arm_effects import SumsOf
 from app.storage.store import Store
@@ -130,7 +133,7 @@ class EffectFits:
             before, computing = await self._served.newest(bandit.uid), Computing()
             prior = await self._priors.newest(bandit.uid)
             now_ms = time.time_ns() // 1_000_000
-            totals, stale = await self._totals(bandit, computing, now_ms)
+            totals, stale, parts = await self._totals(bandit, computing, now_ms)
             current = await self._revisions(bandit, {step.arm for step in totals.places})
             steps = await computing.run(steps_of, totals, current)
             if prior is not None and (prior.learned is None or prior.record.space != bandit.record.space):
@@ -138,13 +141,20 @@ class EffectFits:
             changes = await computing.run(changes_of, steps)
             drifts = await self._drifts_of(bandit, prior, changes, computing)
             number = 1 if before is None else before.number + 1
-            make = partial(fitted, number=number, now_ms=now_ms, before=before, centres=has_history(prior))
+            make = partial(
+                fitted,
+                number=number,
+                now_ms=now_ms,
+                before=before,
+                centres=has_history(prior),
+                places=_places_of(bandit.record, before, parts),
+            )
             version, chains, chained = await computing.run(make, totals, steps, drifts, bandit.record)
             if merges and prior is not None:
                 for partition, sums in stale.items():
                     await self._store.effects.drop_sums(partition, bandit.uid, sums)
                 await merge(self._store, bandit, chains, chained, current)
-            if before is None and not len(version.names):
+            if before is None and not len(version.names) and version.record.places is None:
                 return FittedEffects(None, computing.seconds, bool(changes))
             record = await computing.run(stored_of, before, version, MOVED if only_if_moved else 0.0)
             if record is None:
@@ -163,8 +173,8 @@ class EffectFits:
 
     async def _totals(
         self, bandit: Fittable, computing: Computing, now_ms: int
-    ) -> tuple[Totals, Mapping[int, Stale]]:
-        """The sums of all partitions; and by partition, those of before a move."""
+    ) -> tuple[Totals, Mapping[int, Stale], Sequence[PlaceSums]]:
+        """The sums of all partitions; by partition, those of before a move; and those of places."""
         stale, collected = dict[int, Stale](), collected_of(bandit.record, now_ms)
         for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
             # One after the other they wait as often for the loop: half of what a fit takes.
@@ -172,7 +182,7 @@ class EffectFits:
             parts = await asyncio.gather(*(self._sums(partition, bandit.uid) for partition in partitions))
             found = await computing.run(lambda parts: [collected.add(stored) for stored in parts], parts)
             stale |= zip(partitions, found, strict=True)
-        return await computing.run(collected.totals), stale
+        return await computing.run(collected.totals), stale, collected.places
 
     async def folded(self, bandits: Sequence[Fittable]) -> Sequence[Folded]:
         """What was folded for these bandits, and which arms they have: where it is the same, so are effects,
@@ -279,6 +289,17 @@ def collected_of(record: BanditRecord, now_ms: int) -> CollectedSums:
     )
 
 
+def _places_of(
+    record: BanditRecord, before: EffectVersion | None, parts: Sequence[PlaceSums]
+) -> PlaceFit | None:
+    """What is known of the places of lists; None of a bandit that learns nothing of them."""
+    if record.position != AUTO:
+        return None if before is None else before.record.places
+    low = record.reward.min
+    known = None if before is None else before.record.places
+    return fitted_places(known, parts, may_be_below=low is not None and low < 0.0)
+
+
 def has_history(prior: PriorVersion | None) -> bool:
     """Whether what all arms do better than expected says how the history's likes differ from rewards."""
     return prior is not None and prior.learned is not None and prior.learned.history > 0
@@ -294,6 +315,7 @@ def fitted(
     now_ms: int,
     before: EffectVersion | None = None,
     centres: bool = False,
+    places: PlaceFit | None = None,
 ) -> tuple[EffectVersion, Chains, Chained]:
     """The effects of arms with these totals, as a version with this number after ``before``.
 
@@ -321,6 +343,7 @@ def fitted(
         revisions=chains.revisions,
         n=np.array([own.n for own in chained.sums]),
         R=np.array([own.R for own in chained.sums]),
+        places=places,
     )
     return version, chains, chained
 
@@ -334,14 +357,15 @@ def stored_of(before: EffectVersion | None, now: EffectVersion, moved: float) ->
         return record_to_bytes(now.stored())
     old, new = before.record, now.record
     is_other = (old.space, len(old.variances)) != (new.space, len(new.variances))
-    if not is_other and not len(before.names) and not len(now.names):
+    has_moved = have_moved(old.places, new.places, only_if_far=moved > 0.0)
+    if not is_other and not has_moved and not len(before.names) and not len(now.names):
         return None
     if is_other or not len(before.names) or not len(now.names):
         return record_to_bytes(now.stored())
     spreads = np.sqrt(old.variances), np.sqrt(new.variances)
     has_grown = (np.abs(spreads[1] - spreads[0]) > (GROWN if moved else 0.0) * np.maximum(*spreads)).any()
     changed = np.flatnonzero(_moved_arms(before, now, moved))
-    if not len(changed) and not has_grown and not gone_from(before, now):
+    if not len(changed) and not has_grown and not has_moved and not gone_from(before, now):
         return None
     # What the newest version needs must not take much more than all arms: the oldest are dropped by bytes.
     if new.number % WHOLE_EVERY == 1 or old.chained + len(changed) > len(now.names):

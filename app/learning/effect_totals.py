@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.records.arm_sums import ArmSums, MergedSums
+from app.records.place_sums import PlaceSums
 from app.records.records import unpack
-from app.storage.arm_effects import MERGED, SumsOf
+from app.storage.arm_effects import MERGED, PLACES, SumsOf
 from shortlist.linear import arm_effects
 from shortlist.linear.arm_effects import EffectSums
 from shortlist.types import Matrix, Rows
@@ -105,11 +106,15 @@ class CollectedSums:
         self._half_life_s, self._until_ms = half_life_s, until_ms
         self._places = dict[Step, int]()
         self._parts = list[_Part]()
+        self.places = list[PlaceSums]()  # of lists, one of each partition
 
     def add(self, stored: Mapping[SumsOf, bytes]) -> dict[SumsOf, bytes]:
         """Take the sums of a partition, by arm and revision; return those of before a move."""
         owns, stale = list[tuple[str, Sums]](), dict[SumsOf, bytes]()
         for (arm, revision), data in stored.items():
+            if revision == PLACES:
+                self.places.append(unpack(data, PlaceSums))
+                continue
             own = sums_of(revision, data)
             if own.space == self._space:
                 owns.append((arm, own))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from operator import sub
 
@@ -30,11 +31,12 @@ def signals_before(entry: LogEntry, reward: RewardEntry, count: int) -> tuple[li
 def rows_of(items: Sequence[Item]) -> RewardRows:
     """What the items, which are of one space, add to the sums of their learners.
 
-    With arm effects p times the effect that was served is taken off, once for a decision and arm.
+    With arm effects p times the effect that was served is taken off, once for a decision and arm. Where a
+    reward weighs w its row is sqrt(w) times that.
     """
     signals = [signals_of(item) for item in items]
     count = max(signals)
-    rows, first, positions = list[bytes](), list[bool](), list[int]()
+    rows, first, positions, roots = list[bytes](), list[bool](), list[int](), list[float]()
     values, before = list[list[float]](), list[list[float]]()
     for position, (entry, reward) in enumerate(items):
         examined = 1.0 if reward.examined is None else reward.examined
@@ -44,15 +46,20 @@ def rows_of(items: Sequence[Item]) -> RewardRows:
                 less = change if begins_it else had_before
                 less[: len(served)] = map(sub, less, served)
             rows.append(reward.features)
+            roots.append(math.sqrt(reward.weight))
             values.append(change)
             before.append(had_before)
             first.append(begins_it)
             positions.append(position)
+    features, added, had = _features(rows), np.array(values), np.array(before)
+    if any(root != 1.0 for root in roots):
+        weights = np.array(roots)[:, None]
+        features, added, had = weights * features, weights * added, weights * had
     return RewardRows(
-        _features(rows),
-        np.array(values),
+        features,
+        added,
         np.array(first),
-        np.array(before),
+        had,
         reward_at=np.array(positions),
         decided_ms=np.array([reward.decided_ms for _, reward in items]),
         half_life_s=np.array([reward.half_life_s for _, reward in items]),

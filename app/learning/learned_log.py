@@ -50,7 +50,8 @@ class LearnedReward(Answer, frozen=True, gc=False):
     ``features``   what is learned from, where ``kind`` is "other", the arm was of a request alone (its
                    ``revision`` is 0) or the request said numbers of it (``match``), or the entry is from
                    before a move: those of the catalogue that the bandit had then
-    ``examined``   by what the features of the arm are multiplied; None: by nothing
+    ``examined``   by what the features of the arm are multiplied; None: by nothing. ``weight``: what it
+                   weighs beside a reward of the first place; None: as much
     ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
                    of all together. ``had``: what they counted as before it, in their order: what had come,
                    and defaults; what is missing at the end is 0
@@ -86,6 +87,7 @@ class LearnedReward(Answer, frozen=True, gc=False):
     space: int = 0
     expected: list[float] | None = None
     effect: list[float] | None = None
+    weight: float | None = None
 
 
 class ArmRevision(Answer, frozen=True, gc=False):
@@ -224,6 +226,7 @@ def _rewarded(
         "features": features.tolist() if has_features else None,
         "space": reward.space,
         "examined": reward.examined,
+        "weight": None if reward.at_place is None else reward.weight,
     }
     if is_named:
         shown |= {name: getattr(reward, name) for name in ("id", "arm", "revision", "logged")}

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.bandits.spaces import Moves, Spaces
-from app.learning.arm_sums import fold_arms, forgets, taught_by
+from app.learning.arm_sums import AnySums, fold_arms, folded_sums, forgets, taught_by
 from app.learning.checkpoints import read_together, restored
 from app.learning.fold import fold, moves_of
 from app.learning.log_pages import counted_pages, pages
-from app.records.arm_sums import ArmSums
 from app.records.log_entries import decoded, decoded_all
-from app.records.records import LearnerState, bytes_to_state, state_to_bytes, unpack
+from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.storage.arm_effects import MERGED
 from app.storage.store import Store
 from app.storage.types import UID_LENGTH, ArmId, LearnerId, StoredLearner, entry_order
@@ -57,7 +56,7 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
         identity: _encoded(identity, learner, Spaces(folded, maps)) for identity, learner in learners.items()
     }
     replayed: dict[LearnerId, LearnerState | None] = {}
-    arms: dict[ArmId, ArmSums | None] = {}
+    arms: dict[ArmId, AnySums | None] = {}
     first = await anext(pages(store, partition, watermark), None)
     whole = watermark == "0-0" if first is None else entry_order(first[0].entry_id)[1] <= 1
     spaces = Spaces(await _moves_before(store, partition, watermark, folded), maps)
@@ -93,7 +92,7 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
 
 async def _stored(
     store: Store, partition: int, uids: Sequence[str]
-) -> tuple[str, Mapping[LearnerId, StoredLearner], Mapping[ArmId, ArmSums]]:
+) -> tuple[str, Mapping[LearnerId, StoredLearner], Mapping[ArmId, AnySums]]:
     """The watermark, with learners and sums of arms as they are at it."""
     watermark = await store.learners.watermark(partition)
     # Page by page: the store does nothing else while it reads one. What is folded meanwhile is read again.
@@ -103,12 +102,12 @@ async def _stored(
         read = await _read(store, partition, uids, changed)
         learners = read if changed is None else {**learners, **read}
         sums = {
-            ArmId(uid, arm, own.revision): own
+            ArmId(uid, arm, revision): own
             for uid in uids
             async for page in store.effects.all_sums(partition, uid)
             for (arm, revision), data in page.items()
             if revision != MERGED  # nothing of it is in the log in this form
-            for own in (unpack(data, ArmSums),)
+            for own in (folded_sums(revision, data),)
         }
         changes = (await store.learners.changed({partition: watermark}))[partition]
         if watermark == changes.watermark:

@@ -10,6 +10,7 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.effect_version import EffectVersion, bytes_to_record, version_of
+from app.bandits.settings import AUTO
 from app.learning.newest_versions import NewestVersions
 from app.platform.pools import LEARNERS
 from shortlist.types import Rows, Vector
@@ -62,10 +63,12 @@ def ordered(bandit: Bandit, version: EffectVersion, order: Order) -> Rows:
 
 def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, object]:
     """What may be shown of a version, by name, without its arms."""
+    of_places = _places_of(bandit, version)
     if version is None or version.record.space != bandit.record.space:
-        return {"version": 0, "spread": 0.0, "noise": None, "rewards": 0, "arms": 0}
+        return {"version": 0, "spread": 0.0, "noise": None, "rewards": 0, "arms": 0, **of_places}
     record, squares = version.record, weights_of(bandit, version) ** 2
     answer: dict[str, object] = {
+        **of_places,
         "version": version.shown_number,
         "spread": float(np.sqrt(squares @ record.variances)),
         "noise": float(np.sqrt(squares @ record.noises)),
@@ -79,6 +82,19 @@ def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, objec
             for name, variance, noise in zip(names, record.variances, record.noises, strict=False)
         }
     return answer
+
+
+def _places_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, object]:
+    """How likely each place of a list is looked at, as far as lists of the bandit have gone; or why not."""
+    fit = None if version is None else version.record.places
+    if bandit.record.position != AUTO:
+        return {"places": None, "places_note": 'the position of the bandit is not "auto"'}
+    if fit is None:
+        return {"places": None, "places_note": "no list of two arms or more was rewarded yet"}
+    if fit.is_below:
+        return {"places": None, "places_note": "rewards may be less than 0"}
+    shown = max(place for place, count in enumerate(fit.seen[0]) if count) + 1 if any(fit.seen[0]) else 0
+    return {"places": fit.p[:shown], "places_note": None}
 
 
 def item_of(bandit: Bandit, version: EffectVersion, arm: str, row: int) -> dict[str, object]:

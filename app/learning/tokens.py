@@ -64,6 +64,8 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``carried``     of each arm the numbers that no store has, float32: they follow those of the catalogue,
                     which an arm of the request has none of (its revision is ``OF_REQUEST``); None: no arm has
                     any
+    ``places``      what its bandit had learned of the places of the list (``records.place_sums``); None: of a
+                    bandit that learns nothing of places, or of one arm alone
 
     Fields at the end, after the first nine, are not written where they are as if absent.
     """
@@ -85,6 +87,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     owner: str | None = None
     effects: bytes | None = None
     carried: list[bytes] | None = None
+    places: bytes | None = None
 
     def carried_at(self, position: int) -> Vector | None:
         """The numbers of the arm at a place that the token carries (m,); None: it carries none."""

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from app.records.arm_sums import ArmTime
+from app.records.place_sums import AtPlace
 from app.storage.types import LogEntry
 
 NUMBER_BYTES = 8
@@ -47,6 +48,7 @@ class RewardEntry(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False)
     ``sums``        rewards of this signal are summed; else a later one takes the place of one before
     ``defaults``    of each signal, or of the only reward, while nothing has come; what is missing is 0
     ``arm_time``    by which the arm fades; None: as the key, by ``half_life_s`` and ``decided_ms``
+    ``at_place``    where the arm stood in a list of a bandit that learns of its places; None: of no such one
     """
 
     features: bytes
@@ -67,6 +69,12 @@ class RewardEntry(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False)
     sums: bool = False
     defaults: tuple[float, ...] = ()
     arm_time: ArmTime | None = None
+    at_place: AtPlace | None = None
+
+    @property
+    def weight(self) -> float:
+        """What the reward weighs, beside those of other places."""
+        return 1.0 if self.at_place is None else self.at_place.weight
 
 
 class StateEntry(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):

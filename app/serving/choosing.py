@@ -336,6 +336,7 @@ class Choosing:
             owner=request.owner,
             effects=self._effect_pairs(bandit, selection, ids),
             carried=carried,
+            places=bandit.places_of_token(len(ids)),
         )
         raw = self._signer.sign_raw(decision)
         choice = Choice(

@@ -30,7 +30,8 @@ class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=Tr
     estimate. ``draw``: the value that was drawn for the arm, of policies that choose by such values; null of
     the others, of arms that are pinned, of a baseline and of the holdout. ``prior``: the part of the estimate
     that a new key has too, by the learned prior; the rest is what this key was rewarded for. ``effect``: the
-    part that the arm has beyond its features, for all keys. Both absent without.
+    part that the arm has beyond its features, for all keys. Both absent without. ``examined``: how likely its
+    place is looked at; absent without ``position``.
     """
 
     estimate: float  # x.theta^
@@ -38,6 +39,7 @@ class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=Tr
     draw: float | None  # x.theta~
     prior: float | None = None
     effect: float | None = None
+    examined: float | None = None
 
 
 class DryRun(Answer, frozen=True, omit_defaults=True, gc=False):
@@ -126,7 +128,7 @@ def _check(request: ChooseRequest) -> None:
 
 async def _measured(request: SelectionRequest, selection: Selection) -> list[DryRunArm]:
     """The arms of a dry run. Raises Unavailable (too much waits already)."""
-    snapshot, rows = selection.snapshot, selection.hits.rows
+    bandit, snapshot, rows = request.bandit, selection.snapshot, selection.hits.rows
     measure = partial(measured, request, snapshot, rows)
     measured_arms = await REQUESTS.run(measure)
     arms = arms_of(request, selection, list(map(snapshot.arms.id_of, rows.tolist())))
@@ -138,13 +140,16 @@ async def _measured(request: SelectionRequest, selection: Selection) -> list[Dry
             draw=arm.score if selection.drawn and not arm.pinned else None,
             prior=prior,
             effect=effect,
+            examined=None if bandit.record.position is None else bandit.examination_at(place),
         )
-        for arm, estimate, width, prior, effect in zip(
-            arms,
-            measured_arms.estimates.tolist(),
-            measured_arms.widths.tolist(),
-            measured_arms.priors,
-            measured_arms.effects,
-            strict=True,
+        for place, (arm, estimate, width, prior, effect) in enumerate(
+            zip(
+                arms,
+                measured_arms.estimates.tolist(),
+                measured_arms.widths.tolist(),
+                measured_arms.priors,
+                measured_arms.effects,
+                strict=True,
+            )
         )
     ]

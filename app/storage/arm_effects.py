@@ -14,6 +14,7 @@ SumsOf = tuple[str, int]
 """An arm and a revision."""
 
 MERGED = -2  # in place of a revision: what no token names any more
+PLACES = -3  # the same: what stands there, under no arm, are sums of the places of lists
 MOST_EFFECT_VERSIONS = 1_024  # of a bandit
 MOST_EFFECT_BYTES = 256 << 20  # of all versions of a bandit
 

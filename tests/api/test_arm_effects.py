@@ -15,6 +15,7 @@ from app.learning.tokens import decision_of, raw_of
 from app.records.arm_sums import ArmSums
 from app.records.records import bytes_to_state, unpack
 from app.storage import redis_keys
+from app.storage.arm_effects import PLACES
 from effect_oracle import arm_sums, judged, key_moments
 from shortlist.linear import arm_effects, ridge_sums
 from shortlist.linear.arm_effects import EffectSums
@@ -102,7 +103,9 @@ async def stored_sums(api: Api, half_life_s: float = 0.0) -> dict[str, np.ndarra
     bandit = service.bandits.by_name("b")
     for partition in range(service.store.partitions):
         async for some in service.store.effects.all_sums(partition, bandit.uid):
-            for (arm, _), data in some.items():
+            for (arm, revision), data in some.items():
+                if revision == PLACES:
+                    continue
                 own = unpack(data, ArmSums)
                 if (own.space, own.revision) == (bandit.record.space, revisions[arm]):
                     parts.setdefault(arm, []).append(own)

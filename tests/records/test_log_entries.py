@@ -17,6 +17,7 @@ from app.records.log_entries import (
     dim_of,
     encode,
 )
+from app.records.place_sums import AtPlace
 from app.storage.types import LearnerId, LogEntry
 
 FORMS: list[tuple[Content, list[object]]] = [
@@ -24,16 +25,22 @@ FORMS: list[tuple[Content, list[object]]] = [
         RewardEntry(b"x" * 16, 0.5, "reward", "d", "a", 7, 1_000, served=(0.25,), expected=(1.0,), sums=True),
         [
             *(1, b"x" * 16, 0.5, "reward", "d", "a", 7, 1_000, False, 0, None, None),
-            *([0.25], [1.0], 0.0, 0, True, [], None),
+            *([0.25], [1.0], 0.0, 0, True, [], None, None),
         ],
     ),
     (
         RewardEntry(
-            b"x" * 8, signal=None, examined=0.5, context=b"c", defaults=(0.0, 2.0), arm_time=ArmTime(3.0, 9)
+            b"x" * 8,
+            signal=None,
+            examined=0.5,
+            context=b"c",
+            defaults=(0.0, 2.0),
+            arm_time=ArmTime(3.0, 9),
+            at_place=AtPlace(2, 1.5),
         ),
         [
             *(1, b"x" * 8, 0.0, "other", "", "", 0, 0, False, 0, b"c", 0.5),
-            *([], [], 0.0, None, False, [0.0, 2.0], [3.0, 9]),
+            *([], [], 0.0, None, False, [0.0, 2.0], [3.0, 9], [2, 1.5]),
         ],
     ),
     (StateEntry(b"state"), [2, b"state"]),

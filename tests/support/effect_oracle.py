@@ -60,11 +60,13 @@ def arm_sums(
         newest[each.entry["arm"]] = max(each.entry["decided"], newest.get(each.entry["arm"], 0))
     for each in rows:
         entry = each.entry
-        p, w = entry["examined"] or 1.0, 1.0
+        root, w = (entry.get("weight") or 1.0) ** 0.5, 1.0
+        p = root * (entry["examined"] or 1.0)
         if half_life_s:
             w = 0.5 ** ((newest[entry["arm"]] - entry["decided"]) / 1_000.0 / half_life_s)
         y = np.zeros(signals)
         y[: len(each.values)] = each.values
+        y *= root
         rho = y - p * np.array(entry["expected"])
         own = np.concatenate(([w * p**2, (w * p**2) ** 2], w * p * rho, (w * p * rho) ** 2))
         sums[entry["arm"]] = sums.get(entry["arm"], 0.0) + own
@@ -78,8 +80,10 @@ def key_moments(
     found = np.zeros((signals, len(next(iter(features.values())))))
     for each in decisions:
         if each.entry["key"] == key:
-            p, y = each.entry["examined"] or 1.0, np.zeros(signals)
+            root, y = (each.entry.get("weight") or 1.0) ** 0.5, np.zeros(signals)
+            p = root * (each.entry["examined"] or 1.0)
             y[: len(each.values)] = each.values
+            y *= root
             if each.entry["effect"] is not None:
                 y -= p * np.array(each.entry["effect"])
             found += np.outer(y, p * features[each.entry["arm"]])

@@ -48,6 +48,7 @@ from app.records import (
     log_entries,
     logged,
     logged_candidates,
+    place_sums,
     records,
 )
 from app.storage import redis_keys
@@ -117,6 +118,8 @@ RECORDS: dict[str, type] = {
     "sums of an arm": arm_sums.ArmSums,
     "merged sums of an arm": arm_sums.MergedSums,
     "arm effects": effect_version.EffectRecord,
+    "arm effects, places": effect_version.PlaceFit,
+    "sums of places": place_sums.PlaceSums,
     "one key teaches": one_key_teaches.OneKeyTeaches,
     "quota": rules.QuotaRule,
     "campaign": campaign_records.CampaignRecord,

@@ -87,6 +87,7 @@ class DryRunArm:
     None of the others, of arms that are pinned, of a baseline and of the holdout. ``prior``: the part of
     the estimate that a new key has too, by the learned prior; the rest is what this key was rewarded
     for. ``effect``: the part that the arm has beyond its features, for all keys. Both absent without.
+    ``examined``: how likely its place is looked at; absent without ``position``.
     """
 
     id: str
@@ -99,6 +100,7 @@ class DryRunArm:
     metadata: Mapping[str, Any] | None = None
     prior: float | None = None
     effect: float | None = None
+    examined: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1297,7 +1299,8 @@ class ArmEffects:
     """The effects of arms with rewards. ``version``: 0 while nothing is found; then ``spread`` is 0,
     without items. ``spread``: the standard deviation of the effects of all arms. ``noise``: that of one
     reward about what is expected of it. ``rewards``: how many decisions it was made of, of ``arms``
-    arms.
+    arms. ``places``: how likely the arm at each place of a list is looked at, beside the first one; None
+    where that is not learned, for what ``places_note`` says.
     """
 
     version: int
@@ -1307,6 +1310,8 @@ class ArmEffects:
     arms: int
     items: tuple[ArmEffect, ...]
     next: str | None
+    places: tuple[float, ...] | None
+    places_note: str | None
     signals: Mapping[str, SignalSpread] | None = None
 
 
@@ -1373,7 +1378,8 @@ class LearnedReward:
     ``features``   what is learned from, where ``kind`` is "other", the arm was of a request alone (its
                    ``revision`` is 0) or the request said numbers of it (``match``), or the entry is from
                    before a move: those of the catalogue that the bandit had then
-    ``examined``   by what the features of the arm are multiplied; None: by nothing
+    ``examined``   by what the features of the arm are multiplied; None: by nothing. ``weight``: what it
+                   weighs beside a reward of the first place; None: as much
     ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
                    of all together. ``had``: what they counted as before it, in their order: what had come,
                    and defaults; what is missing at the end is 0
@@ -1409,6 +1415,7 @@ class LearnedReward:
     space: int = 0
     expected: tuple[float, ...] | None = None
     effect: tuple[float, ...] | None = None
+    weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1491,7 +1498,8 @@ class LoggedArm:
     """``propensity``: the probability of this arm given those before it; None where the policy knows none.
     ``expected``: the reward that the learner expected of the features of the arm, and ``effect``: what
     the arm was taken to have beyond them, of each signal where there are some; absent without arm
-    effects.
+    effects. ``examined``: how likely its place was taken to be looked at, and ``weight``: what its
+    reward weighs beside that of the first place; absent where the bandit learns nothing of places.
     """
 
     id: str
@@ -1501,6 +1509,8 @@ class LoggedArm:
     pinned: bool
     expected: float | tuple[float | None, ...] | None = None
     effect: float | tuple[float | None, ...] | None = None
+    examined: float | None = None
+    weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

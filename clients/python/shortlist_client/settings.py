@@ -155,7 +155,7 @@ class BanditBody(TypedDict, total=False):
     repeats: RepeatsRule | None
     signals: Mapping[str, SignalRule] | None
     guardrails: Sequence[GuardrailRule] | None
-    position: PositionRule | None
+    position: Literal["auto"] | PositionRule | None
     intercept: bool
     epsilon: float | None
     alpha: float | None
@@ -240,7 +240,7 @@ class BanditPatch(TypedDict, total=False):
     repeats: RepeatsRulePatch | None
     signals: Mapping[str, SignalRulePatch | None] | None
     guardrails: Sequence[GuardrailRule] | None
-    position: PositionRulePatch | None
+    position: Literal["auto"] | PositionRulePatch | None
     intercept: bool | None
     epsilon: float | None
     alpha: float | None
@@ -278,7 +278,7 @@ class Settings:
     repeats: RepeatsRule | None = None
     signals: Mapping[str, SignalRule] | None = None
     guardrails: Sequence[GuardrailRule] | None = None
-    position: PositionRule | None = None
+    position: str | PositionRule | None = None
     intercept: bool = False
     epsilon: float | None = None
     alpha: float | None = None

@@ -369,8 +369,7 @@ class Evaluator:
         offsets = situations.offsets[which][:, None]
         width = name.places
         # How likely each place is looked at: an arm earns that share of its estimate.
-        rule = self.bandit.record.position
-        looked_at = np.array([1.0 if rule is None else rule.at(position) for position in range(width)])
+        looked_at = np.array([self.bandit.examination_at(position) for position in range(width)])
         earned = scores + offsets
         if work.of.rewards is not None:
             earned = earned.clip(*work.of.rewards)

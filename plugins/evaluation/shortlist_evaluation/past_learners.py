@@ -46,6 +46,7 @@ from shortlist_service.decision_log import LoggedReward, Row, carried_in, counte
 from shortlist_service.errors import Invalid, TooLarge
 from shortlist_service.learners import (
     ArmSums,
+    AtPlace,
     CollectedSums,
     EffectVersion,
     Item,
@@ -364,16 +365,15 @@ class PastLearners:
                 sums=sums,
                 defaults=(default or 0.0,) if record.signals is None else of_signals,
                 arm_time=record.arm_time(row.time),
+                at_place=_place_of(row, reward),
             )
             result.append((float(max(reward.time, row.time)), (entry, content)))
         return result
 
     def _examined(self, row: Row, reward: LoggedReward) -> float:
         """How likely the place of the arm was looked at, by the terms of its decision."""
-        position = self._then[row.bandit_version].record.position
-        if position is None:
-            return 1.0
-        return position.at(next(place for place, arm in enumerate(row.arms) if arm.id == reward.arm))
+        place, arm = next((place, arm) for place, arm in enumerate(row.arms) if arm.id == reward.arm)
+        return arm.examined or self._then[row.bandit_version].examination_at(place)
 
     def _joint(self, features: Matrix, shown: ShownArms) -> Matrix:
         """What learners learn from, of arms in the contexts of their decisions, with what requests said of
@@ -408,6 +408,12 @@ def _match_of(shown: ShownArms, match_dim: int) -> Matrix:
     for position, said in _carried(shown).items():
         numbers[position] = said[-match_dim:]
     return numbers
+
+
+def _place_of(row: Row, reward: LoggedReward) -> AtPlace | None:
+    """What a reward weighs at the place of its arm; None: its bandit learned nothing of places."""
+    arm = next(arm for arm in row.arms if arm.id == reward.arm)
+    return None if arm.weight is None else AtPlace(arm.place - 1, arm.weight)
 
 
 def _pair_of(row: Row, reward: LoggedReward) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -39,7 +39,7 @@ from shortlist_service.learners import (
 
 COLUMNS = (
     "partition", "number", "kind", "key", "revision", "value", "decided", "first", "before", "replaces",
-    "context", "features", "examined", "signal_number", "had", "space", "effect",
+    "context", "features", "examined", "signal_number", "had", "space", "effect", "weight",
 )  # fmt: skip
 BATCH_SIZE = 100_000  # rewards, in one process
 MOST_NUMBERS = 1 << 24  # of features that are held at once
@@ -248,6 +248,7 @@ class _Learned:
     ``signal``    which one it is of, 0 of a bandit without signals; -1: of all
     ``earlier``   what the signals counted as before it; ``named``: how many it names
     ``served``    p times the effects that arms were served with, taken off once for a decision and arm
+    ``roots``     of what each weighs
     """
 
     features: Matrix
@@ -259,6 +260,7 @@ class _Learned:
     earlier: Matrix
     named: Rows
     served: Matrix
+    roots: Vector
 
     @classmethod
     def of(cls, plan: RebuildPlan, rows: Any, space: int) -> _Learned:
@@ -282,6 +284,7 @@ class _Learned:
             earlier,
             named.clip(1),
             served * examined[:, None],
+            np.sqrt(rows["weight"].cast(pa.float64()).fill_null(1.0).to_numpy()),
         )
 
     def state(self, of_key: Rows, plan: RebuildPlan, space: int) -> LearnerState:
@@ -301,12 +304,13 @@ class _Learned:
         taken_back[np.arange(len(changed)), signal[changed]] = -self.replaces[of_key][changed]
         rows = np.concatenate((np.arange(len(of_key)), changed))
         first, served = np.concatenate((first, np.zeros(len(changed), dtype=bool))), self.served[of_key][rows]
+        root = self.roots[of_key][rows][:, None]
         return state_of(
             RewardRows(
-                self.features[of_key][rows],
-                np.concatenate((values, taken_back)) - first[:, None] * served,
+                root * self.features[of_key][rows],
+                root * (np.concatenate((values, taken_back)) - first[:, None] * served),
                 first,
-                np.concatenate((before, earlier[changed])) - ~first[:, None] * served,
+                root * (np.concatenate((before, earlier[changed])) - ~first[:, None] * served),
                 reward_at=rows,
                 decided_ms=self.decided[of_key],
                 half_life_s=np.full(len(of_key), plan.half_life_s),

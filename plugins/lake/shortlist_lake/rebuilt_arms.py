@@ -8,6 +8,7 @@ partitions together, up to rounding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from shortlist_service.learners import ArmSums
 
 COLUMNS = (
     "partition", "number", "kind", "key", "arm", "revision", "value", "decided", "first", "before",
-    "replaces", "examined", "signal_number", "had", "space", "expected",
+    "replaces", "examined", "signal_number", "had", "space", "expected", "weight",
 )  # fmt: skip
 
 ARM_SUMS = pa.schema(
@@ -97,8 +98,9 @@ def rebuilt_arms(lake: Lake) -> Mapping[str, ArmSums]:
 
 
 def _add(rewards: _Rewards, row: Mapping[str, Any]) -> None:
-    examined = 1.0 if row["examined"] is None else row["examined"]
-    for value, earlier, begins in _changes(row):
+    root = 1.0 if row["weight"] is None else math.sqrt(row["weight"])
+    examined = root * (1.0 if row["examined"] is None else row["examined"])
+    for value, earlier, begins in ((root * v, root * had, begins) for v, had, begins in _changes(row)):
         expected = np.zeros(len(value))
         expected[: len(row["expected"])] = row["expected"]
         # What was expected is taken off once: with the first value of the decision.

@@ -90,6 +90,7 @@ REWARDS = pa.schema(
         ("space", pa.int32()),
         ("expected", pa.list_(pa.float64())),
         ("effect", pa.list_(pa.float64())),
+        ("weight", pa.float64()),
     ]
 )
 ARMS = pa.schema(

@@ -25,6 +25,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(
         "space",
         "expected",
         "effect",
+        "weight",
     ]
 )
 ARM = SimpleNamespace(id="a", revision=5, features=[1.0, 2.0])

@@ -1,0 +1,307 @@
+"""``"position": "auto"``: how likely each place of a list is looked at, learned from lists of everybody."""
+
+# ruff: noqa: F401, F811 - fixtures are imported
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+from test_arm_effects import (
+    FEATURES,
+    KEYS,
+    PATH,
+    REFRESH,
+    api,
+    begin,
+    check,
+    entries_of,
+    listed,
+    make,
+    stored_sums,
+)
+
+from api_client import Api, Json
+from app.learning.replay import compare
+from app.learning.tokens import decision_of, raw_of
+from app.records.place_sums import examined_at
+from effect_oracle import arm_sums, judged
+from shortlist.linear import places
+from shortlist.linear.places import PlaceNumbers
+from waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+
+BANDIT = "/v1/bandits/b"
+TRUTH = np.array([1.0, 0.5, 0.25])
+WORTH = dict(zip(FEATURES, np.random.default_rng(5).uniform(0.3, 0.9, len(FEATURES)), strict=True))
+
+
+async def start(api: Api, **more: Any) -> None:
+    """Keys that have liked what is worth something, so that there is a prior."""
+    await make(api, position="auto", **more)
+    rows = [
+        {"id": f"{key}-{arm}", "key": f"u{key}", "arm": arm, "value": WORTH[arm]}
+        for key in range(KEYS)
+        for arm in list(FEATURES)[key : key + 5]
+    ]
+    await api.observe("b", *rows)
+    assert (await api.ok("POST", REFRESH, {}))["version"]
+
+
+async def play(api: Api, rounds: int, *, seed: int = 0, k: int = 3, **more: Any) -> list[Json]:
+    """Lists of all keys, each arm clicked if its place is looked at and it is liked."""
+    rng, choices = np.random.default_rng(seed), list[Json]()
+    for number in range(rounds):
+        for key in range(KEYS):
+            choice = await api.choose("b", key=f"u{key}", k=k, seed=10_000 * seed + 10 * number + key, **more)
+            rewards = [
+                {
+                    "decision": choice["decision"],
+                    "arm": arm["id"],
+                    "value": float(rng.random() < TRUTH[place] * WORTH[arm["id"]]),
+                }
+                for place, arm in enumerate(choice["arms"])
+            ]
+            await api.reward(*rewards)
+            choices.append(choice)
+    return choices
+
+
+async def place_numbers(api: Api, choices: list[Json]) -> PlaceNumbers:
+    """n, M, Y and V of each place, from the exported reward log."""
+    place_of = {
+        (decision_of(raw_of(choice["decision"])).id, arm["id"]): place
+        for choice in choices
+        for place, arm in enumerate(choice["arms"])
+    }
+    found = np.zeros((4, 3))
+    for each in judged(await entries_of(api)):
+        entry = each.entry
+        if (entry["id"], entry["arm"]) not in place_of:
+            continue
+        place, (y,) = place_of[entry["id"], entry["arm"]], each.values
+        worth = entry["expected"][0] + entry["effect"][0]
+        found[:, place] += 1.0, max(worth, 0.0), y, (y - entry["examined"] * worth) ** 2
+    return PlaceNumbers(*found)
+
+
+async def shown(api: Api) -> Json:
+    await api.ok("POST", REFRESH, {})
+    found: Json = await api.ok("GET", PATH)
+    return found
+
+
+async def test_places_are_fitted_to_the_lists_of_everybody(api: Api):
+    await start(api)
+    empty = await api.ok("GET", PATH)
+    assert (empty["places"], empty["places_note"]) == (None, "no list of two arms or more was rewarded yet")
+    first = await play(api, 12)
+    found = await shown(api)
+    p, w = places.fit(await place_numbers(api, first))
+    assert found["places_note"] is None
+    # The worker has fitted meanwhile, and the first lists have faded a little more: by 4 % at most.
+    np.testing.assert_allclose(found["places"], p, rtol=0.01)
+    assert found["places"][0] == 1.0
+    # What comes next is served, and learned, by that; what was known fades by how many lists came.
+    more = await play(api, 12, seed=1)
+    decision = decision_of(raw_of(more[0]["decision"]))
+    both = [examined_at(decision.places, place) for place in range(3)]
+    assert [own for own, _ in both] == found["places"]
+    np.testing.assert_allclose([own for _, own in both], w, rtol=0.01)
+    before, whole = await place_numbers(api, first), await place_numbers(api, [*first, *more])
+    since = PlaceNumbers(*(a - b for a, b in zip(whole, before, strict=True)))
+    again, _ = places.fit(places.faded(before, since))
+    np.testing.assert_allclose((await shown(api))["places"], again, rtol=0.01)
+    # Keys and arms have learned by the p and w of each decision; a replay and a lake say the same.
+    entries = [each.entry for each in judged(await entries_of(api)) if each.entry["kind"] == "reward"]
+    assert {entry["examined"] for entry in entries} > {1.0}
+    assert max(entry["weight"] for entry in entries) > 1.0
+    await check(api)
+
+
+async def test_a_learner_weighs_rewards_by_their_noise(api: Api):
+    """G += w p^2 x x', and the rest alike."""
+    from app.records.records import bytes_to_state  # noqa: PLC0415 - of this test alone
+
+    await start(api)
+    await play(api, 8)
+    await shown(api)
+    await play(api, 8, seed=1)
+    decisions = judged(await entries_of(api))
+    for key in ("u0", "u3"):
+        answer = await api.call(
+            "GET", f"{BANDIT}/learners/{key}", headers={"accept": "application/octet-stream"}
+        )
+        sums = bytes_to_state(answer.content).sums
+        gram = np.zeros((3, 3))
+        squares = 0.0
+        for each in decisions:
+            if each.entry["key"] == key:
+                entry, x = each.entry, FEATURES[each.entry["arm"]]
+                p, w = entry["examined"] or 1.0, entry["weight"] or 1.0
+                gram += w * p**2 * np.outer(x, x)
+                squares += w * (each.values[0] - p * (entry["effect"] or [0.0])[0]) ** 2
+        lower = sums.lower_gram()
+        np.testing.assert_allclose(lower + np.tril(lower, -1).T, gram, rtol=1e-9, atol=1e-9)
+        assert sums.squares == pytest.approx(squares, rel=1e-9)
+
+
+async def test_one_arm_alone_says_nothing_of_places_and_its_token_has_nothing(api: Api):
+    await start(api)
+    for choice in await play(api, 3, k=1):
+        assert decision_of(raw_of(choice["decision"])).places is None
+    assert (await shown(api))["places"] is None
+    (choice, *_) = await play(api, 1, k=2)
+    assert decision_of(raw_of(choice["decision"])).places == b""
+    assert len((await shown(api))["places"]) == 2
+
+
+async def test_a_key_that_is_forgotten_has_said_nothing_of_places(api: Api):
+    await start(api)
+    await play(api, 4)
+    before = await place_state(api)
+    odd = await api.choose("b", key="u0", k=3)
+    first = odd["arms"][0]["id"]
+    await api.observe("b", {"id": "odd", "key": "odd", "arm": first, "value": 0.5})
+    for number in range(5):
+        choice = await api.choose("b", key="odd", k=3, seed=number)
+        for arm in choice["arms"]:
+            await api.reward({"decision": choice["decision"], "arm": arm["id"], "value": 1e7})
+    assert (await place_state(api))["Y"] != before["Y"]
+    await api.ok("DELETE", f"{BANDIT}/learners/odd", status=204)
+    left = await place_state(api)
+    for name in ("n", "M", "Y", "V"):
+        np.testing.assert_allclose(left[name], before[name], rtol=1e-9, atol=1e-9, err_msg=name)
+    assert not (await compare(api.app.service.store)).different
+
+
+async def place_state(api: Api) -> dict[str, list[float]]:
+    """The sums of places, of all partitions."""
+    from app.learning.arm_sums import folded_sums, places_of  # noqa: PLC0415 - of this helper alone
+
+    service, found = api.app.service, defaultdict[str, Any](lambda: np.zeros(3))
+    of = places_of(service.bandits.by_name("b").uid)
+    for partition in range(service.store.partitions):
+        (data,) = await service.store.effects.sums(partition, [of])
+        if data is not None:
+            sums: Any = folded_sums(of.revision, data)
+            for name, errors in (("n", None), ("M", None), ("Y", sums.Y_error), ("V", sums.V_error)):
+                own = np.array(getattr(sums, name)) - (np.array(errors) if errors else 0.0)
+                found[name] = found[name] + np.pad(own, (0, 3 - len(own)))
+    return {name: numbers.tolist() for name, numbers in found.items()}
+
+
+async def test_rewards_below_zero_leave_places_at_one_and_say_so(api: Api):
+    await start(api)
+    await play(api, 4)
+    assert (await shown(api))["places"] is not None
+    choice = await api.choose("b", key="u1", k=2)
+    await api.reward({"decision": choice["decision"], "arm": choice["arms"][0]["id"], "value": -0.5})
+    found = await shown(api)
+    assert (found["places"], found["places_note"]) == (None, "rewards may be less than 0")
+    token = decision_of(raw_of((await api.choose("b", key="u1", k=3))["decision"]))
+    assert [examined_at(token.places, place) for place in range(3)] == [(1.0, 1.0)] * 3
+
+
+async def test_late_deferred_and_replaced_rewards_count_by_the_token_of_their_decision(api: Api):
+    await start(api, reward={"wait_s": 600, "default": 0.0, "aggregate": "sum"})
+    await play(api, 6)
+    await shown(api)
+    late = await api.choose("b", key="u1", k=3)
+    deferred = await api.choose("b", key="u2", k=3, activate=False)
+    await play(api, 6, seed=1)
+    await shown(api)
+    await api.ok("POST", "/v1/decisions/activate", {"decisions": [deferred["decision"]]})
+    for choice in (late, deferred):
+        for number in range(2):
+            arm = choice["arms"][1]["id"]
+            reward = {"decision": choice["decision"], "arm": arm, "value": 1.0, "reward_id": f"r{number}"}
+            assert (await api.reward(reward))["accepted"] == 1
+    entries = {(each.entry["id"], each.entry["arm"]): each.entry for each in judged(await entries_of(api))}
+    for choice in (late, deferred):
+        decision = decision_of(raw_of(choice["decision"]))
+        entry = entries[decision.id, choice["arms"][1]["id"]]
+        assert (entry["examined"], entry["weight"]) == examined_at(decision.places, 1)
+    await check(api)
+
+
+async def test_rows_and_dry_runs_say_how_likely_a_place_is_looked_at(api: Api):
+    await start(api)
+    await play(api, 8)
+    found = await shown(api)
+    choice = await api.choose("b", key="u1", k=3, seed=3)
+    dry = await api.ok("POST", f"{BANDIT}/choose", {"key": "u1", "k": 3, "seed": 3, "dry_run": True})
+    assert [arm["examined"] for arm in dry["arms"]] == found["places"]
+
+    async def logged() -> Json | None:
+        rows = await listed(api, f"{BANDIT}/log")
+        return next((row for row in rows if row["decision"] == choice["decision"]), None)
+
+    row = await wait_until(logged, what="the row is written")
+    assert row is not None
+    assert [arm["examined"] for arm in row["arms"]] == found["places"]
+    assert row["arms"][0]["weight"] == 1.0 <= row["arms"][1]["weight"]
+
+
+async def test_it_is_changed_to_stated_places_and_back_while_rewards_are_under_way(api: Api):
+    await start(api)
+    await play(api, 6)
+    learned = (await shown(api))["places"]
+    under_way = await api.choose("b", key="u0", k=3)
+    stated = {"examination": [1.0, 0.5]}
+    assert (await api.ok("PATCH", BANDIT, {"position": stated}))["position"] == stated
+    found = await shown(api)
+    assert (found["places"], found["places_note"]) == (None, 'the position of the bandit is not "auto"')
+    choice = await api.choose("b", key="u0", k=3)
+    assert decision_of(raw_of(choice["decision"])).places is None
+    for each in (under_way, choice):
+        await api.reward({"decision": each["decision"], "arm": each["arms"][1]["id"], "value": 1.0})
+    entries = {each.entry["id"]: each.entry for each in judged(await entries_of(api))}
+    by_token = entries[decision_of(raw_of(under_way["decision"])).id]
+    assert by_token["examined"] == learned[1]
+    assert by_token["weight"] >= 1.0
+    by_version = entries[decision_of(raw_of(choice["decision"])).id]
+    assert (by_version["examined"], by_version["weight"]) == (0.5, None)
+    assert (await api.ok("PATCH", BANDIT, {"position": {"examination": [0.9]}}))["position"] == {
+        "examination": [0.9]
+    }
+    assert (await api.ok("PATCH", BANDIT, {"position": "auto"}))["position"] == "auto"
+    again = (await shown(api))["places"]
+    np.testing.assert_allclose(again, learned, atol=0.05)  # one more reward of a list
+    assert (await api.ok("PATCH", BANDIT, {"position": None}))["position"] is None
+    await check(api)
+
+
+async def test_what_is_refused(api: Api):
+    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "position": "auto"}
+    signals = {"click": {}, "buy": {}}
+    refusals: list[tuple[Json, tuple[Any, ...]]] = [
+        ({"arm_effects": "off"}, ("position",)),
+        ({"scope": "global"}, ("position",)),
+        ({"signals": signals}, ("position",)),
+        ({"policy": "sub_elim"}, ("position",)),
+        ({"position": "Auto"}, ("position",)),
+        ({"position": 1}, ("position",)),
+        ({"position": {"examination": [2]}}, ("position", "examination", 0)),
+    ]
+    for more, loc in refusals:
+        await api.refused("PUT", "/v1/bandits/x", {**body, **more}, loc=["body", *loc])
+    await make(api)
+    for patch, loc in (({"position": "none"}, ("position",)), ({"position": {"x": 1}}, ("position", "x"))):
+        await api.refused("PATCH", BANDIT, patch, loc=["body", *loc])
+    await api.ok("PATCH", BANDIT, {"position": "auto"})
+    await api.refused("PATCH", BANDIT, {"arm_effects": "off"}, loc=["body", "position"])
+    await api.ok("PATCH", BANDIT, {"arm_effects": "off", "position": None})
+
+
+@pytest.mark.parametrize("learners", ["before", "now"])
+async def test_evaluations_predict_by_what_is_learned_of_places(api: Api, learners: str):
+    await start(api, policy="softmax", temperature=1.0)
+    await play(api, 8)
+    await shown(api)
+    await play(api, 8, seed=1)
+    body = {"policy": {"temperature": 0.5}, "estimators": ["dr"], "learners": learners}
+    answer = await api.ok("POST", f"{BANDIT}/evaluations", body)
+    low, high = answer["estimates"][0]["interval"]
+    assert 0.0 < low < high < 3.0
