@@ -302,7 +302,7 @@ async def _request(
         arms = await arm_list.arms_of(body.baseline)
     candidates, ranks = None, RANKING in body.include
     if body.candidates is not None:
-        candidates = _candidates(body.candidates, body.k, bandit, caller)
+        candidates = await _candidates(body.candidates, body.k, bandit, caller)
     elif ranks:
         reason = "ranking is of the candidates of a request: name them"
         raise Invalid(reason, path=("include", body.include.index(RANKING)))
@@ -326,7 +326,7 @@ async def _request(
     )
 
 
-def _candidates(
+async def _candidates(
     given: Sequence[str | CandidateBody], k: int, bandit: Bandit, caller: ApiKey | None
 ) -> CandidateList:
     """The candidates of a request. Raises Invalid, Forbidden."""
@@ -354,7 +354,7 @@ def _candidates(
         else:
             arms.append(candidate.id)
     _each_once([arm if isinstance(arm, str) else arm.id for arm in arms])
-    return candidate_list(bandit.catalogue.encoding, arms, k, said, match)
+    return await candidate_list(bandit.catalogue.encoding, arms, k, said, match)
 
 
 def _each_once(ids: Sequence[Any]) -> Sequence[Any]:

@@ -6,7 +6,7 @@ Notation
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,13 +62,15 @@ def raw_arm(encoding: FeatureEncoding, arm: Arm, where: FieldPath) -> Arm:
     return arm if raw is arm.features else Arm(arm.id, raw, arm.tags, arm.metadata)
 
 
-async def raw_arms(encoding: FeatureEncoding, arms: Sequence[Arm]) -> Sequence[Arm]:
-    """``raw_arm`` of each, below ``("arms", its position)``. Raises Invalid: every field that is wrong."""
+async def raw_arms(
+    encoding: FeatureEncoding, arms: Iterable[tuple[int, Arm]], where: str = "arms"
+) -> Sequence[Arm]:
+    """``raw_arm`` of each, below ``where`` and its position. Raises Invalid: every field that is wrong."""
     raw, errors = list[Arm](), list[tuple[FieldPath, str]]()
-    for position, arm in enumerate(arms):
+    for position, arm in arms:
         await yield_to_others()
         try:
-            raw.append(raw_arm(encoding, arm, ("arms", position)))
+            raw.append(raw_arm(encoding, arm, (where, position)))
         except DimensionMismatch:
             raise
         except Invalid as error:

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from app.catalogues.arms import Arm, document_of, raw_arm
+from app.catalogues.arms import Arm, document_of, raw_arms
 from app.catalogues.catalogue import Catalogue
 from app.engines.proposals import ProposedSnapshot
 from app.indexes.snapshot import Snapshot
-from app.platform.errors import DimensionMismatch, FieldPath, Invalid
+from app.platform.errors import FieldPath, Invalid
 from app.records.encoding import MAX_ERRORS, MatchEncoding, Numbers32, chars_of
 from app.records.features import NO_FEATURES, FeatureEncoding, named_in_detail
 from app.records.logged_candidates import LoggedCandidates
@@ -115,7 +115,7 @@ def _as_float32(features: bytes) -> bytes:
     return bytes_to_vector(features).astype("<f4").tobytes()
 
 
-def candidate_list(
+async def candidate_list(
     encoding: FeatureEncoding,
     given: Sequence[str | Arm],
     k: int,
@@ -131,7 +131,7 @@ def candidate_list(
     own = [(position, arm) for position, arm in enumerate(given) if not isinstance(arm, str)]
     encoded = _encoded_match(said, match)
     _check_carried(encoding.dim, 0 if match is None else match.dim, k, given, encoded)
-    arms = _own_arms(encoding, own)
+    arms = await _own_arms(encoding, own)
     ids = [arm if isinstance(arm, str) else arm.id for arm in given]
     numbers = {ids[position]: row for position, row in encoded.items()}
     return CandidateList(ids, arms, numbers, 0 if match is None else match.dim)
@@ -188,30 +188,20 @@ def _encoded_match(
     return encoded
 
 
-def _own_arms(encoding: FeatureEncoding, own: Sequence[tuple[int, Arm]]) -> Mapping[str, StoredArm]:
+async def _own_arms(encoding: FeatureEncoding, own: Sequence[tuple[int, Arm]]) -> Mapping[str, StoredArm]:
     """The arms of the request alone, by id, from their positions. Raises Invalid, DimensionMismatch."""
-    raw, errors = list[Any](), list[tuple[FieldPath, str]]()
-    for position, arm in own:
-        try:
-            raw.append(raw_arm(encoding, arm, (WHERE, position)).features)
-        except DimensionMismatch:
-            raise
-        except Invalid as error:
-            errors += error.errors
-            if len(errors) >= MAX_ERRORS:
-                break
-    if errors:
-        raise named_in_detail(errors)
     arms = dict[str, StoredArm]()
     if own:
-        features = encoding.features(np.array(raw, dtype=np.float64)).astype(np.float32).astype(np.float64)
+        raw = np.array([arm.features for arm in await raw_arms(encoding, own, WHERE)], dtype=np.float64)
+        features = encoding.features(raw).astype(np.float32).astype(np.float64)
         for position in np.flatnonzero((np.abs(features) > MOST_SIZE).any(axis=1)).tolist():
             at, arm = own[position]
             field = "metadata" if arm.features is NO_FEATURES else "features"
             message = f"numbers of an arm of the request must be from -{MOST_SIZE:.0f} to {MOST_SIZE:.0f}"
             raise Invalid(message, path=(WHERE, at, field))
-        for (_, arm), row in zip(own, features, strict=True):
-            arms[arm.id] = StoredArm(arm.id, OF_REQUEST, 0, vector_to_bytes(row), document_of(arm))
+        data, size = vector_to_bytes(features), 8 * encoding.dim  # at once: in a third of the time
+        for start, (_, arm) in zip(range(0, len(data), size), own, strict=True):
+            arms[arm.id] = StoredArm(arm.id, OF_REQUEST, 0, data[start : start + size], document_of(arm))
     return arms
 
 

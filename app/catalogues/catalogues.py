@@ -266,7 +266,7 @@ class Catalogues:
 
         Raises Invalid, DimensionMismatch, NotFound, NotFitted.
         """
-        raw = await raw_arms(catalogue.encoding, arms)
+        raw = await raw_arms(catalogue.encoding, enumerate(arms))
         return await self.write(catalogue, await prepare_arms(catalogue.encoding, raw))
 
     async def write(self, catalogue: Catalogue, prepared: PreparedArms) -> Upserted:
