@@ -177,3 +177,13 @@ async def test_candidates_of_a_catalogue_in_an_engine_are_read_from_the_store(
         assert set(ids(even)) == {"a4", "a20", "n0", "n2"}
         assert even["eligible"] == 4
         await api.refused("POST", "/v1/bandits/b/choose", {"candidates": ["x"]}, status=409, code="no_arms")
+        match = {"fields": [{"name": "km", "kind": "number"}]}
+        await api.bandit("m", "c", exploration=0, match=match)
+        choice = await api.choose("m", candidates=[{"id": "a7", "match": {"km": 2.0}}])
+        await api.reward({"decision": choice["decision"], "value": 1.0})
+        x = np.append(FEATURES["a7"], 2.0)
+        theta = np.array((await api.learner("m"))["theta"])
+        np.testing.assert_allclose(theta, x / (1 + x @ x), atol=1e-9)
+        sent: list[Any] = ["a7", {"id": "a3", "match": {"km": 9.0}}, {**OWN[1], "match": {"km": -9.0}}]
+        assert ids(await api.choose("m", k=9, candidates=sent))[::2] == ["a3", "n1"]
+        assert len(ids(await api.choose("m", k=9))) == 9
