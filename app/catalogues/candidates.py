@@ -164,28 +164,35 @@ def _encoded_match(
     said: Mapping[int, Mapping[str, object]], match: MatchEncoding | None
 ) -> Mapping[int, Numbers32]:
     """The numbers of what a request says of arms, by position, where they are not 0. Raises Invalid."""
-    errors, encoded = list[tuple[FieldPath, str]](), dict[int, Numbers32]()
-    chars = 0
-    for position, values in said.items():
-        path = (WHERE, position, "match")
-        if match is None:
-            raise Invalid("the bandit has no match: its settings say what a candidate may have", path=path)
-        if (chars := chars + sum(map(chars_of, values.values()))) > MOST_MATCH_CHARS:
-            message = f"the texts of all matches must have at most {MOST_MATCH_CHARS:,} characters together"
-            raise Invalid(message, path=path)
-        numbers = np.zeros(match.dim, dtype=np.float32)
-        wrong = match.write_all(values, numbers, path, "the match of this bandit has no such field")
-        if not wrong and (np.abs(numbers) > MOST_SIZE).any():
-            column = match.columns[int(np.abs(numbers).argmax())]
-            wrong = [(path, f"numbers must be from -{MOST_SIZE:.0f} to {MOST_SIZE:.0f}, and {column} is not")]
-        errors += wrong
+    if not said:
+        return {}
+    if match is None:
+        reason = "the bandit has no match: its settings say what a candidate may have"
+        raise Invalid(reason, path=(WHERE, next(iter(said)), "match"))
+    if match.reads_texts:
+        _check_texts(said)
+    numbers, errors = np.zeros((len(said), match.dim), dtype=np.float32), list[tuple[FieldPath, str]]()
+    for (position, values), row in zip(said.items(), numbers, strict=True):
+        where = (WHERE, position, "match")
+        errors += match.write_all(values, row, where, "the match of this bandit has no such field")
         if len(errors) >= MAX_ERRORS:
             break
-        if numbers.any():
-            encoded[position] = numbers
+    positions = list(said)
+    for place, column in np.argwhere(np.abs(numbers) > MOST_SIZE).tolist()[:MAX_ERRORS]:
+        message = f"{match.columns[column]} must be from -{MOST_SIZE:.0f} to {MOST_SIZE:.0f}"
+        errors.append(((WHERE, positions[place], "match"), message))
     if errors:
         raise named_in_detail(errors)
-    return encoded
+    return {positions[place]: numbers[place] for place in np.flatnonzero(numbers.any(axis=1)).tolist()}
+
+
+def _check_texts(said: Mapping[int, Mapping[str, object]]) -> None:
+    """Raise Invalid for texts that take too long to hash."""
+    chars = 0
+    for position, values in said.items():
+        if (chars := chars + sum(map(chars_of, values.values()))) > MOST_MATCH_CHARS:
+            message = f"the texts of all matches must have at most {MOST_MATCH_CHARS:,} characters together"
+            raise Invalid(message, path=(WHERE, position, "match"))
 
 
 async def _own_arms(encoding: FeatureEncoding, own: Sequence[tuple[int, Arm]]) -> Mapping[str, StoredArm]:

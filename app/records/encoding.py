@@ -369,12 +369,16 @@ def completed_match(rule: MatchRule) -> MatchRule:
 
 
 class MatchEncoding(FieldsEncoding):
-    """The encoding of a ``rule`` that is ``completed_match``. ``dim`` is m."""
+    """The encoding of a ``rule`` that is ``completed_match``. ``dim`` is m.
+
+    ``reads_texts``: words of texts are hashed.
+    """
 
     def __init__(self, rule: MatchRule) -> None:
         super().__init__(rule.fields)
         self.rule = rule
         self.columns = [f"match.{column}" for column in self.columns]
+        self.reads_texts = any(field.kind == "hash" for field in rule.fields)
 
 
 def chars_of(value: object) -> int:
