@@ -119,6 +119,7 @@ def test_columns_that_name_and_show_an_item_are_for_people(client: Client, run: 
     assert client.get_catalogue("shop").display == Display(title="Artikelname", picture="bild")
 
 
+@pytest.mark.rest
 def test_names_with_umlauts_are_read_and_shown_as_they_are(run: Run, tmp_path: Path):
     rows = [f"S{n};Stuhl {n};{('Küche', 'Bäder')[n % 2]};{n % 9}" for n in range(40)]
     path = tmp_path / "artikel.csv"
@@ -130,6 +131,7 @@ def test_names_with_umlauts_are_read_and_shown_as_they_are(run: Run, tmp_path: P
     assert sorted(proposed(said)["Raum"]["values"]) == ["Bäder", "Küche"]
 
 
+@pytest.mark.rest
 def test_dates_in_several_formats_are_dates_and_a_value_with_a_comma_is_quoted(
     client: Client, run: Run, tmp_path: Path
 ):
@@ -171,6 +173,7 @@ def test_fields_of_objects_are_columns_and_dates_of_lines_are_none(client: Clien
     assert not any(client.get_arm("jobs", "J0").features)
 
 
+@pytest.mark.rest
 def test_a_column_whose_name_has_a_point_is_metadata_alone(client: Client, run: Run, tmp_path: Path):
     """As a field it would be one within another, which the arms do not have."""
     path = tmp_path / "points.csv"
@@ -301,6 +304,7 @@ def test_a_refusal_names_all_columns_with_bad_cells(client: Client, run: Run, tm
     assert client.get_catalogue("shop").size == 40
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("cells", "found"),
     [
@@ -326,6 +330,7 @@ def test_what_stands_behind_numbers_is_named(
     assert notes == ([] if note is None else [f"price: {note}"])
 
 
+@pytest.mark.rest
 def test_amounts_of_several_units_in_a_field_of_numbers_are_said(run: Run, tmp_path: Path):
     path = tmp_path / "items.csv"
     path.write_text("sku,price\n" + "".join(f"S{n},{n} EUR\n" for n in range(20)))
@@ -336,6 +341,7 @@ def test_amounts_of_several_units_in_a_field_of_numbers_are_said(run: Run, tmp_p
     assert "price: EUR, USD are left out" in said
 
 
+@pytest.mark.rest
 def test_the_index_of_a_filtered_table_of_pandas_is_no_feature(client: Client, run: Run, tmp_path: Path):
     """Written, written with its name, reset once and twice; a column of that name that repeats is one."""
     rng = np.random.default_rng(6)
@@ -358,6 +364,7 @@ def test_the_index_of_a_filtered_table_of_pandas_is_no_feature(client: Client, r
     assert list(proposed(run("new", path, "--id", "sku", "--encode", "--dry-run")[1])) == ["x", "index"]
 
 
+@pytest.mark.rest
 def test_texts_and_numbers_of_which_nearly_every_row_has_another_are_no_fields(run: Run, tmp_path: Path):
     """Of 60 names 36 are different, and some come twice; articles are numbered from 1 on.
 
@@ -377,6 +384,7 @@ def test_texts_and_numbers_of_which_nearly_every_row_has_another_are_no_fields(r
     assert sorted(proposed(said)["kind"]["values"]) == ["a0", "a1"], "and not what is there once"
 
 
+@pytest.mark.rest
 def test_letters_with_accents_are_one_value_however_they_are_written(
     client: Client, run: Run, tmp_path: Path
 ):
@@ -458,6 +466,7 @@ def test_encode_and_reduce_together(client: Client, run: Run, tmp_path: Path):
     assert lengths.mean() == pytest.approx(1.0, rel=1e-3), "as of a category, a text and a number"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("count", "words"),
     [
@@ -475,6 +484,7 @@ def test_more_components_than_there_are(client: Client, run: Run, tmp_path: Path
     assert list(client.catalogues()) == []
 
 
+@pytest.mark.rest
 def test_a_field_that_no_column_has_is_said(client: Client, run: Run, tmp_path: Path):
     path = table(tmp_path / "items.csv")
     _, said, _ = run("shop", path, "--id", "sku", "--encode")

@@ -83,21 +83,14 @@ class Observed:
     """Rows that follow each other, and what is wrong with the others.
 
     ``rows``: event, key, arm, value, and ms since 1970; "" or 0 where there is no such column, a value of 1.
+    ``items``: the same as they are sent, of ``batches`` alone.
     """
 
     path: Path
     numbers: list[int] = field(default_factory=list)
     rows: list[tuple[str, str, str, float, int]] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Batch:
-    """Observations as they are sent, and the numbers of their rows."""
-
-    path: Path
-    numbers: Sequence[int]
-    items: list[dict[str, Any]]
+    items: list[dict[str, Any]] = field(default_factory=list)
 
 
 def import_history(client: Client, bandit: str, files: Sequence[Path], options: HistoryOptions) -> list[str]:
@@ -303,12 +296,11 @@ class History:
                 numbers = [rows.numbers[place] for place in good]
                 yield Observed(table.path, numbers, [found[place] for place in good], bad)
 
-    def batches(self) -> Iterator[Batch]:
-        """The observations as they are sent."""
+    def batches(self) -> Iterator[Observed]:
+        """The rows again, as they are sent."""
         equal, id_name = Counter[bytes](), "reward_id" if self.is_of_events else "id"
         names = [name if column or name == "value" else "" for name, column, _, _ in self._parts]
         for observed in self.observed():
-            items = list[dict[str, Any]]()
             for row in observed.rows:
                 item = {name: value for name, value in zip(names, row, strict=True) if name}
                 content = json.dumps(item, sort_keys=True)
@@ -316,8 +308,8 @@ class History:
                     digest = _digest(content)
                     equal[digest] += 1
                     content += f"#{equal[digest]}"
-                items.append({id_name: f"r{urlsafe_b64encode(_digest(content)).decode()}", **item})
-            yield Batch(observed.path, observed.numbers, items)
+                observed.items.append({id_name: f"r{urlsafe_b64encode(_digest(content)).decode()}", **item})
+            yield observed
 
 
 def _remembering(parse: Callable[[Any], T]) -> Callable[[Any], T]:

@@ -12,8 +12,7 @@ from shortlist_files.arm_rows import ArmRows, FileError
 
 SAMPLE = 1_000
 LEAST_FOUND = 500  # arms of the sample that a file has; of fewer it says nothing
-LEAST_CHANGED = 0.5  # of the arms that were found
-LEAST_EXPLAINED = 0.5
+LEAST_CHANGED = LEAST_EXPLAINED = 0.5
 MOST_BANDITS = 1_000  # that are asked whether they have learned
 
 
@@ -23,20 +22,22 @@ def check_replaced(client: Client, catalogue: str, all_rows: Iterator[ArmRows]) 
     Of a sample of the arms that are there, coordinate by coordinate, the old features must explain half of
     the new ones. Cost: one page of arms, and reading the file until all of the sample are found.
     """
-    size = client.get_catalogue(catalogue).size
-    if size < SAMPLE or not _has_taught(client, catalogue):
+    bandits = (bandit for bandit in islice(client.bandits(), MOST_BANDITS) if bandit.catalogue == catalogue)
+    if client.get_catalogue(catalogue).size < SAMPLE or not any(
+        client.list_learners(bandit.id, limit=1).items for bandit in bandits
+    ):
         return
-    # a page holds fewer arms where they are long
-    before, seed = dict[str, tuple[float, ...]](), 0
-    while len(before) < SAMPLE and seed < SAMPLE:
+    before = dict[str, tuple[float, ...]]()
+    for seed in range(SAMPLE):  # a page holds fewer arms where they are long
         page = client.list_arms(catalogue, limit=SAMPLE, sample_seed=seed)
         before |= {arm.id: arm.features for arm in page.items}
-        seed += 1
+        if len(before) >= SAMPLE:
+            break
     after = dict[str, np.ndarray]()
     for rows in all_rows:
-        if rows.features is None:
-            return
-        after |= {name: row for name, row in zip(rows.ids, rows.features, strict=True) if name in before}
+        if rows.features is not None:
+            pairs = zip(rows.ids, rows.features, strict=True)
+            after |= {name: row for name, row in pairs if name in before}
         if len(after) == len(before):
             break
     if len(after) < LEAST_FOUND:
@@ -52,21 +53,12 @@ def check_replaced(client: Client, catalogue: str, all_rows: Iterator[ArmRows]) 
         )
 
 
-def _has_taught(client: Client, catalogue: str) -> bool:
-    """Whether a bandit of the catalogue has learned anything."""
-    bandits = islice(client.bandits(), MOST_BANDITS)
-    return any(
-        client.list_learners(bandit.id, limit=1).items for bandit in bandits if bandit.catalogue == catalogue
-    )
-
-
 def explained(old: np.ndarray, new: np.ndarray) -> float:
     """In the mean of the coordinates that vary: by how much each follows from the same one of before.
 
     The service has the same rule for what is replaced in place, and a test compares both.
     """
-    sums = np.array([each.mean(axis=0) for each in (old, new, old**2, new**2, old * new)])
-    x, y, xx, yy, xy = sums
+    x, y, xx, yy, xy = (each.mean(axis=0) for each in (old, new, old**2, new**2, old * new))
     before, after = xx - x**2, yy - y**2
     varies = after > 1e-12 * np.maximum(yy, 1e-300)
     if not varies.any():

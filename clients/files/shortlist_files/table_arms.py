@@ -226,11 +226,10 @@ class TableArms:
         self, rows: Rows, faults: dict[int, BadRow], forgiven: dict[str, list[int]]
     ) -> tuple[list[str], list[list[str]], list[dict[str, Any]]]:
         """Ids, tags and metadata of each row, without what is missing; what is wrong is noted."""
-        count = len(rows)
         ids, tags, metadata = (
-            [""] * count,
-            [list[str]() for _ in range(count)],
-            [dict[str, Any]() for _ in range(count)],
+            [""] * len(rows),
+            [list[str]() for _ in rows.numbers],
+            [dict[str, Any]() for _ in rows.numbers],
         )
 
         def each_of(name: str, parse: Any, into: Any) -> None:

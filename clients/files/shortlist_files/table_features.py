@@ -5,6 +5,8 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Sequence
+from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist_files.arm_rows import MAX_FEATURE, BadRow, FileError, Floats, note_fault, wrong
-from shortlist_files.cells import MAX_PART_CHARS, Column, list_of, plain
+from shortlist_files.cells import MAX_PART_CHARS, Column, list_of
 from shortlist_files.matrices import Matrix, as_floats
 from shortlist_files.tables import Rows, Table, listed, shown
 
@@ -82,9 +84,8 @@ class TableFeatures:
         for name, column in self.columns.items():
             cells = rows.cells.get(name, ())
             if table.is_text and "," in "".join(cells):
-                column.see(
-                    [c for c in cells if len(c) <= MAX_PART_CHARS and c.lstrip()[:1] not in {"[", "("}]
-                )
+                short = (cell for cell in cells if len(cell) <= MAX_PART_CHARS)
+                column.see([cell for cell in short if not cell.lstrip().startswith(("[", "("))])
 
     def of(
         self, table: Table, rows: Rows, places: NDArray[np.int64], faults: dict[int, BadRow]
@@ -156,32 +157,25 @@ class TableFeatures:
             if isinstance(vector, list) and len(vector) == self.dim:
                 found[place] = vector
                 continue
-            reason = (
-                vector if isinstance(vector, str) else f"{len(vector)} numbers, the others have {self.dim}"
-            )
-            note_fault(faults, place, rows.fault(place, name, reason))
+            reason = f"{len(vector)} numbers, the others have {self.dim}"
+            note_fault(faults, place, rows.fault(place, name, vector if isinstance(vector, str) else reason))
         return found
 
     def _vector(self, column: Column, cell: Any) -> list[float] | str:
         """The numbers of a cell, or why there are none. A number alone is a list of one, as 0,5 is where
         nobody knows how many there are: lists have brackets.
         """
-        try:
-            if self.dim in {1, None} and not isinstance(cell, list):
+        if cell is None or (isinstance(cell, str) and not cell.strip()):
+            return "is missing"
+        if self.dim in {1, None} and not isinstance(cell, list):
+            with suppress(ValueError):
                 return [_number_of(column, cell)]
-        except ValueError:
-            pass
-        try:
-            if cell is None or (isinstance(cell, str) and not cell.strip()):
-                return "is missing"
-            value = list_of(cell.strip()) if isinstance(cell, str) else cell
-            if isinstance(value, list | tuple) and any(each is None or each != each for each in value):  # noqa: PLR0124
-                return "must not hold null or NaN"
-            value = plain(value)
-        except (ValueError, TypeError):
-            return "must be a list of finite numbers"
-        is_list = isinstance(value, list) and bool(value)
-        if not is_list or any(isinstance(each, bool) or not isinstance(each, int | float) for each in value):
+        value = list_of(cell.strip()) if isinstance(cell, str) else cell
+        if not isinstance(value, list) or not value:
+            return A_LIST
+        if any(each is None or each != each for each in value):  # noqa: PLR0124 - NaN
+            return "must not hold null or NaN"
+        if any(isinstance(each, bool) or not isinstance(each, int | float | Decimal) for each in value):
             return A_LIST
         return [float(each) for each in value]
 
