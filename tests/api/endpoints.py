@@ -14,7 +14,9 @@ import msgspec
 from api_client import Api, Json
 from app.measuring.jobs import JobHead
 
-Kind = Literal["time", "int", "float", "bool", "id", "text", "word", "list", "dict", "exploration"]
+Kind = Literal[
+    "time", "int", "float", "bool", "id", "text", "word", "list", "dict", "exploration", "half_life"
+]
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ WRITES = (
             "reward.wait_s": "float",
             "reward.default": "float",
             "prior": "word",
-            "half_life_s": "float",
+            "half_life_s": "half_life",
             "idle_ttl_s": "float",
             "temperature": "float",
             "solver": "word",
@@ -441,7 +443,7 @@ WRITES = (
         "POST",
         "/v1/rewards",
         "/v1/rewards",
-        {"rewards": [{"bandit": "u", "event_id": "e-1", "key": "ann", "visitor": "ann", "value": 1}]},
+        {"rewards": [{"bandit": "u", "event_id": "shown", "key": "ann", "visitor": None, "value": 1}]},
         {
             "rewards": "list",
             "rewards.0.bandit": "id",
@@ -450,7 +452,7 @@ WRITES = (
             "rewards.0.visitor": "id",
             "rewards.0.value": "float",
         },
-        frozenset({"rewards.0.visitor"}),
+        frozenset({"rewards.0.event_id", "rewards.0.visitor"}),  # null: then it needs a decision
     ),
     Endpoint(
         "POST",
@@ -745,6 +747,7 @@ async def create_one_of_each(api: Api) -> str:
     queries = (await api.ok("POST", "/v1/centers/s/ask", {"count": 1}))["queries"]
     pulls = (await api.ok("POST", "/v1/slates/s/ask", {"count": 1}))["pulls"]
     await api.observe("u", {"id": "first", "key": "ann", "arm": "a1", "value": 1})
+    await api.choose("u", key="ann", event_id="shown")
     token: str = (await api.choose("b", k=5))["decision"]
     logged: str = (await api.choose("logged"))["decision"]
     PULLS[token] = {"query": queries[0]["query"], "pull": pulls[0]["pull"], "decision": logged}

@@ -14,6 +14,7 @@ from api_client import Api, running
 pytestmark = pytest.mark.anyio
 
 CANARY = "c4nary"
+OBJECTS = {"list", "dict", "half_life"}  # what is wrong may be within
 LONG = "7" * 4_000
 
 
@@ -39,6 +40,7 @@ WRONG: dict[Kind, tuple[Any, ...]] = {
     "int": (*NOT_NUMBERS, *BEYOND, 1.0, 1.5, -1, Raw("1e1"), Raw("1.0"), 2**63, 2**64, 10**30),
     "float": (*NOT_NUMBERS, *BEYOND, 1e300, -1e300, 10**30),
     "exploration": (*NOT_NUMBERS, *BEYOND, -1, 1e7, "Theory"),
+    "half_life": (*STRINGS, True, [], *BEYOND, 0, -1, 1e300, {"arms": "1"}, {"keys": 0}, {"other": 1}),
     "id": (
         5, 1.5, True, [], {}, "", " ", f" {CANARY}", f"{CANARY} ", f"{CANARY}\n", f"{CANARY}/x", f"-{CANARY}",
         f"_{CANARY}", f".{CANARY}", f"{CANARY}é", f"{CANARY}\u0000", f"{CANARY}\u2028", "ａ", "٣", "a" * 129,
@@ -56,6 +58,7 @@ TELLING: dict[Kind, tuple[Any, ...]] = {
     "int": ("5", True, [1], Raw("NaN"), Raw(LONG), 1.0, -1, 2**63),
     "float": ("1.0", True, {}, Raw("NaN"), Raw("1e999"), Raw(LONG), 1e300),
     "exploration": ("1.0", False, Raw("Infinity"), -1, 1e7, "Theory"),
+    "half_life": ("1.0", True, [1], Raw("NaN"), {"arms": Raw(LONG)}, {"keys": 0}, {"other": 1}),
     "id": (5, True, "", f"{CANARY} ", f"{CANARY}/x", f"{CANARY}é", "a" * 129, Raw(f'"{CANARY}\\ud800"')),
     "text": (5, True, "", Raw(f'"{CANARY}\\ud800"'), Raw(f'"{CANARY}\n"')),
     "word": (5, True, "", CANARY, "GLOBAL", "exact "),
@@ -117,7 +120,7 @@ async def test_a_field_takes_what_it_is_documented_to_take(target: Target, endpo
         values = (WRONG if FIRST[kind] == (str(endpoint), path) else TELLING)[kind]
         for value in values if path in endpoint.nullable else (*values, None):
             changed = encoded(replaced(body, path, value))
-            await refuse(target, endpoint, changed, ["body", *at(path)], inside=kind in {"list", "dict"})
+            await refuse(target, endpoint, changed, ["body", *at(path)], inside=kind in OBJECTS)
     assert await target.api.stored() == before
 
 

@@ -271,6 +271,7 @@ def test_what_the_bandit_refuses_is_told_with_its_first_row(client: Client, run:
     )
 
 
+@pytest.mark.rest
 def test_of_a_table_in_five_parts_the_first_refused_row_is_named(client: Client, run: Run, tmp_path: Path):
     """Row 12 is sent in the last part of a table for arms with effects, row 18 in the second."""
     client.put_bandit("parts", catalogue="c", policy="sub_ts", scope="per_key", arm_effects="auto")
@@ -428,6 +429,7 @@ def test_rows_with_events_are_rewards_of_choices(client: Client, run: Run, tmp_p
         np.testing.assert_allclose(await_theta(client, key, 1), ridge_estimate(own, [1.0]), rtol=1e-6)
 
 
+@pytest.mark.rest
 def test_a_row_with_an_event_alone_rewards_the_first_arm(client: Client, run: Run, tmp_path: Path):
     client.put_bandit("all", catalogue="c", policy="sub_ts", reward={"aggregate": "sum"})
     client.choose("all", k=3, event_id="o1")
@@ -439,6 +441,7 @@ def test_a_row_with_an_event_alone_rewards_the_first_arm(client: Client, run: Ru
     assert run("all", path, "--event-column", "order") == (0, "2 rows: 0 counted, 2 were known\n", "")
 
 
+@pytest.mark.rest
 def test_what_does_not_go_with_events_is_named(client: Client, run: Run, tmp_path: Path):
     client.put_bandit("all", catalogue="c", policy="sub_ts")
     client.put_bandit("many", catalogue="c", policy="sub_ts", signals={"click": {}, "order": {}})

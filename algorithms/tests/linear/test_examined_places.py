@@ -59,6 +59,7 @@ def test_it_finds_the_truth_after_four_thousand_lists(truth: np.ndarray):
         assert np.abs(p - truth).max() < 0.09
 
 
+@pytest.mark.rest
 def test_clicks_at_low_places_are_surer_and_constant_noise_is_the_same_everywhere():
     p, w = played(np.random.default_rng(1), P)
     assert w[0] == 1.0

@@ -137,6 +137,7 @@ def test_an_item_of_next_week_is_chosen_by_its_fields(client: Client, run: Run, 
     assert [arm.id for arm in client.choose("shop", key="new", k=1, filter=only).arms] == ["late"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("blocks", "beside"), [("table,likes", True), ("behaviour", False), ("behaviour,likes", False)]
 )
@@ -153,6 +154,7 @@ def test_fewer_blocks_make_fewer_features(
     assert client.choose("shop", key="new", k=3, seed=1).prior_version == 1
 
 
+@pytest.mark.rest
 def test_a_name_that_exists_is_refused_before_anything_is_read(client: Client, run: Run, asked: list[str]):
     assert run(*asked)[0] == 0
     before = [client.get_catalogue(name).version for name in ("shop", "shop-likes")]
@@ -209,6 +211,7 @@ def test_what_is_wrong_is_said_in_the_order_in_which_one_mends_it(
     assert run(*asked, "--dry-run")[0] == 0
 
 
+@pytest.mark.rest
 def test_values_that_are_all_1_and_rows_without_times_are_right(
     client: Client, run: Run, asked: list[str], clicks: Path
 ):
@@ -217,6 +220,7 @@ def test_values_that_are_all_1_and_rows_without_times_are_right(
     assert run(*asked, "--dry-run")[0] == 0
 
 
+@pytest.mark.rest
 def test_ratings_are_likes_from_a_value_on(client: Client, run: Run, asked: list[str], clicks: Path):
     clicks.write_text(clicks.read_text().replace(",1,2026", ",5,2026").replace(",0,2026", ",2,2026"))
     counts = []
@@ -228,6 +232,7 @@ def test_ratings_are_likes_from_a_value_on(client: Client, run: Run, asked: list
     assert "2,400 times" in counts[1]
 
 
+@pytest.mark.rest
 def test_a_time_that_is_none_is_named_where_times_are_asked_for(run: Run, asked: list[str], clicks: Path):
     replaced(clicks, "2026-01-05", "soon")
     assert run(*asked, "--dry-run")[0] == 0
@@ -237,6 +242,7 @@ def test_a_time_that_is_none_is_named_where_times_are_asked_for(run: Run, asked:
     assert "--skip-bad" not in said, "which it has not"
 
 
+@pytest.mark.rest
 def test_options_that_contradict_are_refused(run: Run, asked: list[str]):
     assert "--features: must be some of" in run(*asked, "--features", "table")[2]
     assert "--features: must be some of" in run(*asked, "--features", "genres")[2]
@@ -260,6 +266,7 @@ def test_a_stop_says_what_is_there_and_the_same_command_goes_on(
     assert client.get_bandit("shop").catalogue == "shop-likes"
 
 
+@pytest.mark.rest
 def test_after_a_kill_the_same_command_goes_on(client: Client, run: Run, service: Service, asked: list[str]):
     """It is killed as soon as the first catalogue is there, wherever it is then."""
     code = "import sys; from server.cli import main; sys.exit(main(sys.argv[1:]))"

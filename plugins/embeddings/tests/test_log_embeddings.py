@@ -290,6 +290,7 @@ async def test_a_bandit_that_is_moved_while_the_catalogue_is_filled_leaves_none_
     assert (await shared.ok("GET", "/v1/bandits/goes"))["catalogue"] == "away"
 
 
+@pytest.mark.rest
 async def test_jobs_are_listed_and_those_that_sleep_hold_no_room_and_end_with_their_bandit(shared: Api):
     service, jobs = shared.app.service, list[str]()
     await shared.catalogue("poor", {f"a{arm}": [float(arm), 1.0] for arm in range(ARMS)})
@@ -319,6 +320,7 @@ async def test_jobs_are_listed_and_those_that_sleep_hold_no_room_and_end_with_th
     assert not {head.id for head in await service.store.jobs.jobs(EVERYONE)} & {*jobs}
 
 
+@pytest.mark.rest
 async def test_the_catalogue_that_another_job_made_is_nobodys_else(shared: Api):
     """Several jobs ask for one name: whoever comes later is not moved there, unjudged."""
     await played(shared, "first", hidden=2.0)
