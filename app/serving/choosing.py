@@ -309,8 +309,8 @@ class Choosing:
         part = None
         if rule is not None and seed is not None:
             agreement = None
-            # Of each decision that is logged: with the caller's order, which nobody ranks, it costs what a
-            # choice of the policy costs.
+            # Beside each decision that is logged, not one in some: the caller's order is not ranked, so it
+            # costs hardly more than a choice of the policy, and the share of the log thins it out.
             if own_rng is not None and serves_candidates(bandit, group):
                 agreement = await self._pipeline.agreement(allowed.request, selection, own_rng())
             part = _log_part(

@@ -89,9 +89,13 @@ async def test_a_shadow_has_agreement_and_no_lift(shared: Api):
     assert [group["decisions"] for group in found["groups"]] == [0, 20]
     assert found["lift"] == {"value": None, "interval": None}
     assert found["agreement"]["decisions"] == 20
-    row = (await rows_of(shared, path, 20))[0]
-    explained = await shared.ok("POST", f"{path}/log/explain", {"decision": row["decision"]})
-    assert explained["row"]["agreement"] == row["agreement"]
+    await shared.choose("shadow", k=3, candidates=LISTED)
+    *_, last = await rows_of(shared, path, 21)
+    row = (await shared.listed(f"{path}/log"))[0]
+    explained = await shared.ok("POST", f"{path}/log/explain", {"decision": last["decision"]})
+    assert explained["row"]["agreement"] == last["agreement"]
+    # Made again it is the caller's list, and no draw of the policy.
+    assert (explained["repeated"], explained["changed"]) == (True, [])
     lines = (await shared.call("GET", f"{path}/log/export")).text.splitlines()
     assert json.loads(lines[0])["agreement"] == row["agreement"]
     table = (await shared.call("GET", f"{path}/log/export?format=parquet")).content

@@ -379,3 +379,23 @@ def test_shares_that_changed_are_compared_each_by_itself():
     stages[2] |= {"policy": 350, "holdout": 150}
     alarms = run(f"alarmsOf({json.dumps(bandit(holdout={'share': 0.1}))}, {json.dumps(whole)}, [])")
     assert "sample ratio mismatch" in alarms
+
+
+def test_the_page_of_a_shadow_says_how_far_the_policy_agrees(browser: Browser, tmp_path: Path):
+    with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
+        client.put_catalogue("c", dim=1)
+        client.upsert_arms("c", [[float(n)] for n in range(4)], ids=[f"a{n}" for n in range(4)])
+        shadow: Any = {"share": 1.0, "serve": "candidates"}
+        client.put_bandit("b", catalogue="c", policy="sub_ts", log={}, holdout=shadow)
+        for _ in range(20):
+            choice = client.choose("b", k=2, candidates=["a3", "a1", "a2"])
+            client.reward(choice.decision, value=1.0, arm="a3", wait=True)
+        page = console.open("bandits/b")
+        expect(page.locator(".claim")).to_contain_text("Your list is shown to all, so nothing tells yet")
+        expect(page.locator(".tile", has_text="Agreement with your list")).to_contain_text("of 20 decisions")
+        expect(page.locator("main")).to_contain_text("lower the share of the holdout")
+        page = console.open(f"decisions/b/{choice.decision}")
+        expect(page.locator("main")).to_contain_text("The policy would have shown")
+        page = console.open("bandits/b/settings")
+        expect(page.locator("main")).to_contain_text("candidates")
+        console.check()

@@ -398,6 +398,22 @@ def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(client:
     )
 
 
+def test_decisions_say_how_far_the_policy_agrees(client: Client, tmp_path: Path):
+    shadow: Any = {"share": 1.0, "serve": "candidates"}
+    client.put_bandit("shadow", catalogue="c", policy="sub_ts", log={}, holdout=shadow)
+    client.choose("shadow", candidates=["a1", "a2"])
+    client.patch_bandit("shadow", holdout={"share": 0.0})
+    client.choose("shadow")
+    wait_until_sync(lambda: len(list(client.log("shadow"))) == 2, what="both are logged")
+    export_lake(client, "shadow", str(tmp_path / "lake"), limits=ALL)
+    said = {row["decision"]: row["agreement"] for row in rows(Lake(str(tmp_path / "lake")), "decisions")}
+    for row in client.log("shadow"):
+        known = row.agreement
+        expected = None if known is None else {"same_first": known.same_first, "overlap": known.overlap}
+        assert said[row.decision] == expected
+    assert [found is None for found in said.values()].count(True) == 1
+
+
 def test_an_address_of_a_store_will_do(client: Client):
     address = "memory://bucket/lake"
     for _ in range(2):
