@@ -578,6 +578,7 @@ def test_bad_rows_may_be_left_out_and_are_written_beside(client: Client, run: Ru
     assert arms_of(client).keys() == {f"a{n}" for n in range(20)}
 
 
+@pytest.mark.rest
 def test_rows_of_a_matrix_stay_with_theirs_where_bad_rows_are_left_out(
     client: Client, run: Run, tmp_path: Path
 ):
@@ -627,6 +628,7 @@ AMBIGUOUS = {
 }
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", AMBIGUOUS)
 def test_numbers_that_are_ambiguous_are_said_and_read_alike_everywhere(
     client: Client, run: Run, tmp_path: Path, name: str
@@ -649,6 +651,7 @@ def test_numbers_that_are_ambiguous_are_said_and_read_alike_everywhere(
     client.delete_bandit("b")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("content", ["sku,e\na,1\nb,2.5\n", "sku,e\na,[1]\nb,[2.5]\n"])
 def test_a_catalogue_of_one_number_has_it_in_a_column(client: Client, run: Run, tmp_path: Path, content: str):
     client.put_catalogue("one", dim=1)

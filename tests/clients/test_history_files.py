@@ -127,6 +127,7 @@ def test_a_time_may_be_spelled_as_people_do(client: Client, run: Run, tmp_path: 
     assert '"value": 1.0' in said
 
 
+@pytest.mark.rest
 def test_parquet_with_times_booleans_and_ids_that_are_numbers(client: Client, run: Run, tmp_path: Path):
     at = HALF_AN_HOUR_AGO.replace(tzinfo=None)
     table = pa.table(
@@ -142,6 +143,7 @@ def test_parquet_with_times_booleans_and_ids_that_are_numbers(client: Client, ru
     assert await_theta(client, "4", 2)[0] > 0
 
 
+@pytest.mark.rest
 def test_keys_and_arms_of_other_types_are_their_texts(client: Client, run: Run, tmp_path: Path):
     """Also 0 of decimals and of numpy, and UUIDs."""
     keys = [Decimal(0), Decimal(12)], [UUID(int=5).bytes, UUID(int=6).bytes]
@@ -154,6 +156,7 @@ def test_keys_and_arms_of_other_types_are_their_texts(client: Client, run: Run, 
     assert identifier_of(np.int64(0)) == "0"
 
 
+@pytest.mark.rest
 def test_rewards_with_as_many_digits_as_pandas_writes(client: Client, run: Run, tmp_path: Path):
     path = tmp_path / "clicks.csv"
     pd.DataFrame({"user": ["u"], "sku": ["a"], "clicked": [0.1 * 3]}).to_csv(path, index=False)
@@ -161,6 +164,7 @@ def test_rewards_with_as_many_digits_as_pandas_writes(client: Client, run: Run, 
     assert await_theta(client, "u", 1)[0] == pytest.approx(0.15)
 
 
+@pytest.mark.rest
 def test_equal_rows_without_a_time_are_different_ones_in_all_parts_of_an_input(
     client: Client, run: Run, tmp_path: Path
 ):

@@ -37,7 +37,6 @@ WORDS = 6.0  # on the average, from which a text says more than a name
 MOST_BASIS_NUMBERS = 200_000
 MOST_CATEGORY_CHARS = 256
 MOST_NUMBER = 1e15
-SAMPLE_ROWS = 1_000  # that tell which column names an item, and shows it
 # Also where day and month cannot be told apart, or a column has several formats.
 A_DATE = re.compile(r"(?:\d{4}-\d{2}-\d{2}|\d{1,2}[./]\d{1,2}[./]\d{4})(?:[T ]\d{2}:\d{2}.*)?")
 ID_NAME = re.compile(
@@ -58,7 +57,6 @@ class ColumnStatistics:
     is_inner: bool = False
     count: int = 0
     texts: Counter[str] = field(default_factory=Counter)
-    sample: list[str] = field(default_factory=list)
     other_types: int = 0
     words: int = 0
     booleans: int = 0
@@ -75,8 +73,6 @@ class ColumnStatistics:
             case str():
                 self._add_text(value)
                 self.words += len(value.split())
-                if len(self.sample) < SAMPLE_ROWS:
-                    self.sample.append(value)
             case list():
                 self.lists += 1
                 for each in dict.fromkeys(map(str, value)):
@@ -191,8 +187,8 @@ def _title(statistics: Statistics) -> str | None:
     """Which column names an item: texts of which nearly every row has another one."""
     found = list[str]()
     for name, seen in statistics.columns.items():
-        is_distinct = 2 * len({*seen.sample}) > len(seen.sample) and not any("://" in t for t in seen.sample)
-        if TITLE.search(_without_accents(name)) and is_distinct:
+        is_distinct = 2 * len(seen.texts) > min(seen.count, MOST_COUNTED) and not seen.lists
+        if TITLE.search(_without_accents(name)) and is_distinct and not any("://" in t for t in seen.texts):
             found.append(name)
     return min(found, key=lambda name: name.lower() not in {"title", "name", "titel"}, default=None)
 
@@ -200,8 +196,8 @@ def _title(statistics: Statistics) -> str | None:
 def _picture(statistics: Statistics) -> str | None:
     """Which column has addresses of pictures."""
     for name, seen in statistics.columns.items():
-        are_addresses = seen.sample and all(map(PICTURE_ADDRESS.fullmatch, seen.sample))
-        if are_addresses and (PICTURE.search(name) or all(map(PICTURE_ENDING.search, seen.sample))):
+        are_addresses = seen.texts and not seen.lists and all(map(PICTURE_ADDRESS.fullmatch, seen.texts))
+        if are_addresses and (PICTURE.search(name) or all(map(PICTURE_ENDING.search, seen.texts))):
             return name
     return None
 

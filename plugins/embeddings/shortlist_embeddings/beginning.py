@@ -37,15 +37,14 @@ from shortlist_client.answers import Catalogue
 from shortlist_client.phrases import counted
 from shortlist_client.settings import BanditBody
 from shortlist_embeddings import embedding
+from shortlist_embeddings.behaviour import Behaviour, read_behaviour
 from shortlist_embeddings.likes import UselessHistory, likes_of
 from shortlist_files import (
-    Behaviour,
     FileError,
     HistoryOptions,
     ImportOptions,
     import_arms,
     propose_tables,
-    read_behaviour,
 )
 from shortlist_files.versions import check_version
 from shortlist_service.catalogues import (

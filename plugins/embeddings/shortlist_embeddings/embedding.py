@@ -28,8 +28,9 @@ from shortlist_client import Client, errors
 from shortlist_client.answers import Arm, Catalogue
 from shortlist_client.phrases import counted
 from shortlist_client.progress import meter
+from shortlist_embeddings.behaviour import Behaviour, read_behaviour
 from shortlist_embeddings.likes import UselessHistory, likes_of
-from shortlist_files import Behaviour, HistoryOptions, read_behaviour
+from shortlist_files import HistoryOptions
 from shortlist_files.exporting import pages
 from shortlist_files.history import ms_of
 from shortlist_files.versions import check_version

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from shortlist.embedding.behaviour import keys_by_arms
 from shortlist.embedding.held_out import LEAST_LIKES
-from shortlist_files import Behaviour
+from shortlist_embeddings.behaviour import Behaviour
 from shortlist_service.errors import ShortlistError, counted
 
 
