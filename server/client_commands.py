@@ -32,6 +32,7 @@ PLUGIN_COMMANDS = {
     "ingest": "shortlist-streams (extra kafka)",
     "mcp": "shortlist-mcp (extra mcp)",
     "rebuild": LAKE,
+    "upgrade": "shortlist-upgrade",
 }
 """Commands of packages that may not be installed, and these packages."""
 
