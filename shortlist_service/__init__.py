@@ -12,11 +12,11 @@
     ``octet_streams`` bodies of many numbers
     ``bodies``        items of the API's calls, to check them elsewhere
     ``tokens``        what the token of a decision says
-    ``learners``      what learners and arms are made of
+    ``learners``      states of learners; learners, priors and arm effects from rewards alone
     ``logs``          the log of a command that runs until it is stopped
-    ``catalogues``    arms, their features and their fields
+    ``catalogues``    arms, their features and their fields, at a revision too
     ``storage``       what a plug-in stores
-    ``decision_log``  rows of the decision log
+    ``decision_log``  rows of the decision log, by which terms their rewards count, and what a log tells of
     ``metrics``       metrics of one's own
     ``jobs``          work that goes on while its client does something else
     ``work``          long computations, bounded memory, and work in the background
@@ -28,6 +28,7 @@ A package names what it adds by entry points in its ``pyproject.toml``:
     [project.entry-points."shortlist.policies"]
     feel_good = "my_package:FeelGood"
 
-docs/plugins.md has a whole one. The names here follow semantic versioning: one that is removed or changes its
-meaning is a new major version of the service.
+Importing these modules loads no plug-in, but ``bandits``, which has the bodies of the API: a policy cannot
+import it. docs/plugins.md has a whole package. The names here follow semantic versioning: one that is removed
+or changes its meaning is a new major version of the service.
 """

@@ -5,8 +5,8 @@
             value, was_sent = value_of(row, terms[row.bandit_version])
 
 ``RouteDependencies.decision_log`` reads it. ``asked_in`` is what a request asked for, ``revisions_in`` which
-features its arms had, ``carried_in`` what it said of them. ``knowing_policies`` know propensities; of
-``drawn_policy`` draws tell them.
+features its arms had, ``carried_in`` what it said of them. A log tells of an ``evaluable_policy``; of
+``drawn_policy`` draws tell propensities.
 """
 
 from app.decision_log.reading import LATEST_MS, DecisionLog, row_of
@@ -32,20 +32,16 @@ from app.measuring.outcomes import (
     terms_of_rule,
     value_of,
 )
-from app.policies.log_propensities import DRAWN, can_be_drawn, drawn_policy, knowing_policies, unknown_past
-from app.policies.registry import POLICIES
+from app.policies.log_propensities import drawn_policy, evaluable_policy, no_propensities, unknown_past
 from app.records.encoding import Encoding
-from app.records.logged import LoggedRequest
 from app.serving.constraints.base import ConstraintRow
-from app.serving.constraints.order import STATELESS
+from app.serving.constraints.requested import STATELESS
 from app.storage.types import StoredRow
 
 __all__ = [
-    "DRAWN",
     "LATEST_MS",
     "NOTHING_BARRED",
     "NO_LOG",
-    "POLICIES",
     "STATELESS",
     "Barred",
     "Bounds",
@@ -53,7 +49,6 @@ __all__ = [
     "DecisionLog",
     "Encoding",
     "LoggedArm",
-    "LoggedRequest",
     "LoggedReward",
     "Row",
     "StoredRow",
@@ -62,13 +57,13 @@ __all__ = [
     "asked_in",
     "bounds_of",
     "bounds_of_rule",
-    "can_be_drawn",
     "candidates_in_row",
     "carried_in",
     "counted_of",
     "counted_rewards",
     "drawn_policy",
-    "knowing_policies",
+    "evaluable_policy",
+    "no_propensities",
     "revisions_in",
     "row_of",
     "terms_by_version",

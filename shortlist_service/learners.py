@@ -5,23 +5,21 @@
     whole = merged(bytes_to_state(one), bytes_to_state(other))
 
 ``learned`` is the one function from rewards to learners. ``LearnedPriors`` and ``ServedEffects`` have the
-versions of a bandit's prior and arm effects; ``fit_sample`` and ``fitted`` make them of what learners know.
+versions of a bandit's prior and arm effects; ``prior_of`` makes one of learners, and ``effects_of`` of sums
+of arms, which ``arms_after`` has after some rewards.
 """
 
 from app.bandits.bandit import GLOBAL_LEARNER
 from app.bandits.effect_version import EffectVersion
 from app.bandits.history_prior import begins_with
-from app.bandits.prior_version import PriorVersion, imported, version_of
+from app.bandits.prior_version import PriorVersion, imported
 from app.bandits.spaces import SpaceMap, Spaces
-from app.learning.arm_sums import add_entry
-from app.learning.effect_chains import steps_of
-from app.learning.effect_fits import fitted, has_history
-from app.learning.effect_totals import CollectedSums
+from app.learning.effects_of_rows import SumsOfArms, arms_after, effects_of
 from app.learning.fold import States, learned
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learner_copies import checked_state
 from app.learning.learner_sums import RewardRows, merged, state_of
-from app.learning.prior_fits import fit_sample
+from app.learning.prior_fits import prior_of
 from app.learning.served_effects import ServedEffects
 from app.records.arm_sums import ArmSums
 from app.records.log_entries import Item, RewardEntry
@@ -33,7 +31,6 @@ __all__ = [
     "GLOBAL_LEARNER",
     "ArmSums",
     "AtPlace",
-    "CollectedSums",
     "EffectVersion",
     "Item",
     "LearnedPriors",
@@ -46,18 +43,16 @@ __all__ = [
     "SpaceMap",
     "Spaces",
     "States",
-    "add_entry",
+    "SumsOfArms",
+    "arms_after",
     "begins_with",
     "bytes_to_state",
     "checked_state",
-    "fit_sample",
-    "fitted",
-    "has_history",
+    "effects_of",
     "imported",
     "learned",
     "merged",
+    "prior_of",
     "state_of",
     "state_to_bytes",
-    "steps_of",
-    "version_of",
 ]

@@ -38,10 +38,14 @@ from app.platform.documents import fields_of
 from app.platform.errors import FieldPath, Invalid, NotChangeable, named_by
 from app.policies.elimination import EliminationPolicy
 from app.policies.log_propensities import warnings_of_log
-from app.policies.registry import POLICIES, PolicyName
+from app.policies.registry import POLICIES
 from app.serving.constraints.of_plugins import check_constraints, missing_settings
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
+if TYPE_CHECKING:
+    PolicyName = str
+else:
+    PolicyName = Literal[tuple(POLICIES)]
 FIELDS = fields_of(BanditSettings) | {
     "policy": (PolicyName, ...),
     "position": (Annotated[Literal["auto"] | PositionRule, IN_TURN] | None, None),
@@ -245,10 +249,9 @@ def _left_behind(before: str, policy: object) -> set[str]:
 
     An option that learners depend on stays, so that the change is refused.
     """
-    row = POLICIES.get(policy) if isinstance(policy, str) else None
-    if row is None or policy == before:
+    if not isinstance(policy, str) or policy not in POLICIES or policy == before:
         return set()
-    return OF_POLICIES.keys() - row.all_options - FIXED.keys()
+    return OF_POLICIES.keys() - POLICIES[policy].all_options - FIXED.keys()
 
 
 async def _reply(request: Request, bandit: Bandit, move: dict[str, Any] | None = None) -> Response:

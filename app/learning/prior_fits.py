@@ -310,14 +310,12 @@ def _nearest(
     return nsmallest(most, [*before, *hashed])
 
 
-def fit_sample(
-    states: Mapping[str, LearnerState], bandit: Bandit, first: LearnedPrior | None
-) -> LearnedPrior | None:
-    """The prior of the keys with these states, by name, drawn as for a version, by another hash."""
+def prior_of(states: Mapping[str, LearnerState], bandit: Bandit, first: LearnedPrior | None) -> PriorVersion:
+    """The prior of the keys with these states, by name, as a first version; drawn by another hash."""
     limits = FitLimits()
     sample = _Sample(limits.most_keys(bandit.learner_dim))
     sample.add([states[name] for _, name in _nearest([], states, b"", limits.read)])
-    return fit_sums([state.sums for state in sample.all], bandit.record, first)
+    return version_of(1, 0, fit_sums([state.sums for state in sample.all], bandit.record, first))
 
 
 def fit_sums(

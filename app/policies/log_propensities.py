@@ -1,12 +1,13 @@
-"""Which decisions of a log have propensities, and of which draws can tell them: what no evaluation can do
-without.
+"""What a log tells of policies: which can be evaluated on one, of which decisions it has propensities, and of
+which draws can tell them.
 """
 
 from __future__ import annotations
 
 from app.bandits.settings import BanditRecord
+from app.platform.errors import Invalid
 from app.policies.registry import POLICIES
-from app.policies.targets import DrawsLists
+from app.policies.targets import DrawsLists, Evaluable
 
 DRAWN = '"propensities": "draws"'
 
@@ -21,6 +22,22 @@ def drawn_policy(record: BanditRecord) -> DrawsLists | None:
     """The policy of a bandit whose lists can be drawn again; None: another one, or with other settings."""
     policy = POLICIES[record.policy]
     return policy if isinstance(policy, DrawsLists) and policy.draws_lists(record) else None
+
+
+def evaluable_policy(record: BanditRecord) -> Evaluable:
+    """The policy of a bandit. Raises Invalid (policy): it cannot be evaluated on a log."""
+    policy = POLICIES[record.policy]
+    if not isinstance(policy, Evaluable):
+        message = f"{policy.name} cannot be evaluated on a log: {policy.not_evaluated}"
+        raise Invalid(message, path=("policy", "policy"))
+    return policy
+
+
+def no_propensities(record: BanditRecord, *, were_drawn: bool) -> str:
+    """Why decisions cannot be used that have none, and what to ask for instead, unless that was done."""
+    why = f"they have no propensities, which {knowing_policies()} give"
+    asks = can_be_drawn(record) and not were_drawn
+    return f"{why}; an evaluation with {DRAWN} estimates them" if asks else why
 
 
 def unknown_past(record: BanditRecord) -> str | None:

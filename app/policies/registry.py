@@ -5,7 +5,9 @@ Policies of plug-ins are in it too (``platform.plugins``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator, MutableMapping
+from functools import cached_property
+from typing import Any
 
 from app.platform import plugins
 from app.platform.errors import StartupError
@@ -30,16 +32,9 @@ _ROWS: tuple[Chooser, ...] = (
 )
 
 
-class Policies(dict[str, Chooser]):
-    """The policies by name. A bandit that is stored may have one that is not installed here."""
-
-    def __missing__(self, name: str) -> Chooser:
-        return MissingPolicy(name)
-
-
-def _registry() -> Policies:
+def _registry() -> dict[str, Chooser]:
     """Our policies, and those of plug-ins. Raises StartupError: one of them breaks the contract."""
-    policies = Policies({row.name: row for row in _ROWS})
+    policies: dict[str, Chooser] = {row.name: row for row in _ROWS}
     extensions = plugins.load("policies", Policy, policies)  # type: ignore[type-abstract]
     for name, policy in extensions.items():
         if getattr(policy, "name", None) != name:
@@ -50,9 +45,36 @@ def _registry() -> Policies:
     return policies
 
 
-POLICIES = _registry()
+class Policies(MutableMapping[str, Chooser]):
+    """The policies by name. A bandit that is stored may have one that is not installed here.
 
-if TYPE_CHECKING:
-    PolicyName = str
-else:
-    PolicyName = Literal[tuple(POLICIES)]
+    Plug-ins are loaded where one is asked for first: what these import may import this.
+    """
+
+    @cached_property
+    def _by_name(self) -> dict[str, Chooser]:
+        return _registry()
+
+    def __getitem__(self, name: str) -> Chooser:
+        return self._by_name.get(name) or MissingPolicy(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._by_name.get(name, default)
+
+    def __setitem__(self, name: str, policy: Chooser) -> None:
+        self._by_name[name] = policy
+
+    def __delitem__(self, name: str) -> None:
+        del self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+
+POLICIES = Policies()

@@ -352,7 +352,7 @@ def write_broken(folder: Path, what: str) -> None:
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 0.1\n")
     (information / "entry_points.txt").write_text(f"[{group}]\n{entry}\n")
     (folder / "broken.py").write_text(SOURCE)
-    (folder / "early.py").write_text(f"from shortlist_service import decision_log\n{SOURCE}")
+    (folder / "early.py").write_text(f"from shortlist_service import bandits\n{SOURCE}")
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,7 @@ from app.serving.constraints.base import ConstraintRow
 from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.of_plugins import PLUGIN_CONSTRAINTS, Missing
 from app.serving.constraints.quotas import QuotaConstraint
-from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
-
-STATELESS: Sequence[ConstraintRow] = (
-    ConstraintRow(
-        Filters(), lambda choice, bandit: choice.arm_filter is not None or bandit.arm_filter is not None
-    ),
-    ConstraintRow(Exclusions(), lambda choice, _: bool(choice.exclude)),
-    ConstraintRow(AtMostRules(), lambda choice, _: bool(choice.rules.at_most)),
-)
-"""The first three: they need nothing of the process, and evaluations ask them too."""
+from app.serving.constraints.requested import STATELESS, Pins
 
 
 def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[ConstraintRow]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
 from shortlist_evaluation.logged_lists import UnshownArms
-from shortlist_service.decision_log import POLICIES, Bounds, Terms, terms_of, terms_of_rule
+from shortlist_service.decision_log import Bounds, Terms, terms_of, terms_of_rule
 from shortlist_service.errors import Invalid
-from shortlist_service.policies import Bandit, Evaluable
+from shortlist_service.policies import Bandit
 
 ESTIMATOR_NAMES = tuple(ESTIMATORS)
 
@@ -59,15 +59,6 @@ def of_signal(estimator: str) -> str:
 def _start(estimators: Sequence[str], terms: Terms) -> OffPolicyState:
     rewards = None if terms.low is None or terms.high is None else (terms.low, terms.high)
     return off_policy.start(estimators, places=1, rewards=rewards)
-
-
-def evaluated_policy(bandit: Bandit) -> Evaluable:
-    """The policy of a bandit. Raises Invalid (policy): it cannot be evaluated on a log."""
-    policy = POLICIES[bandit.record.policy]
-    if not isinstance(policy, Evaluable):
-        message = f"{policy.name} cannot be evaluated on a log: {policy.not_evaluated}"
-        raise Invalid(message, path=("policy", "policy"))
-    return policy
 
 
 def check_estimators(estimators: Sequence[str]) -> None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from shortlist_evaluation.answers import Evaluation, When, evaluations_of
 from shortlist_evaluation.drawn_propensities import check_past
-from shortlist_evaluation.evaluated import check_estimators, evaluated_policy
+from shortlist_evaluation.evaluated import check_estimators
 from shortlist_evaluation.evaluation_warnings import CATALOGUE_CHANGED, UNREADABLE, without_propensities
 from shortlist_evaluation.evaluator import Evaluator, EvaluatorLimits, LearnerLookup
 from shortlist_evaluation.past_learners import PastLearners
 from shortlist_evaluation.seen_rewards import SeenRewards
 from shortlist_evaluation.sources import HeldSource
-from shortlist_service.decision_log import STATELESS, ConstraintRow, Row
+from shortlist_service.decision_log import STATELESS, ConstraintRow, Row, evaluable_policy
 from shortlist_service.errors import Invalid
 from shortlist_service.jobs import Progress
 from shortlist_service.policies import Bandit
@@ -45,7 +45,7 @@ def check(bandit: Bandit, estimators: Sequence[str]) -> None:
     """Raise Invalid for what cannot be evaluated on any log (policy, estimators)."""
     check_estimators(estimators)
     bandit.catalogue.need_arms("an evaluation")
-    evaluated_policy(bandit)
+    evaluable_policy(bandit.record)
 
 
 def check_draws(bandit: Bandit, when: When) -> None:
@@ -130,7 +130,7 @@ async def _surveyed(
             await past.learn(rows)
         await past.begin(0)
         return past, seen
-    if not evaluated_policy(bandit).target_draws and seen.are_bounded:
+    if not evaluable_policy(bandit.record).target_draws and seen.are_bounded:
         return source.posterior, None
     async for _ in seen.noted(log.pages("counting")):
         pass

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.evaluation.off_policy import OffPolicyState
-from shortlist_evaluation.evaluated import Evaluated, evaluated_policy
+from shortlist_evaluation.evaluated import Evaluated
 from shortlist_evaluation.evaluator import TOO_MUCH_MISSING, Evaluator
-from shortlist_service.decision_log import DRAWN, can_be_drawn, knowing_policies
+from shortlist_service.decision_log import evaluable_policy, no_propensities
 from shortlist_service.errors import counted
 from shortlist_service.policies import BanditRecord
 
@@ -34,7 +34,7 @@ CATALOGUE_CHANGED = (
 
 def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
     """All that is worth a warning about one of its policies."""
-    caveats = evaluated_policy(evaluator.bandit).caveats(evaluator.bandit)
+    caveats = evaluable_policy(evaluator.bandit.record).caveats(evaluator.bandit)
     unshown = _of_unshown_arms(policy)
     of_decisions = [*_of_decisions(evaluator, policy), *_of_weights(policy.state), *unshown, *caveats]
     return [*of_decisions, *_of_effects(evaluator), *_of_the_learners(evaluator)]
@@ -42,10 +42,8 @@ def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
 
 def without_propensities(record: BanditRecord, *, was_drawn: bool) -> str:
     """Why decisions of a bandit cannot be used, and what to ask for instead."""
-    why = f"they have no propensities, which {knowing_policies()} give"
-    if was_drawn:
-        return f"{why}, and {NOT_DRAWN}"
-    return f"{why}; an evaluation with {DRAWN} estimates them" if can_be_drawn(record) else why
+    why = no_propensities(record, were_drawn=was_drawn)
+    return f"{why}, and {NOT_DRAWN}" if was_drawn else why
 
 
 def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:

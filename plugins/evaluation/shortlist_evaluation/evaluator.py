@@ -29,7 +29,7 @@ from shortlist.evaluation.off_policy import OffPolicyState
 from shortlist.linear.ridge import Factored, Posterior
 from shortlist.types import NO_ROWS, Matrix, Rows
 from shortlist_evaluation.drawn_propensities import DrawnPropensities
-from shortlist_evaluation.evaluated import Evaluated, begin, check_values, evaluated_policy
+from shortlist_evaluation.evaluated import Evaluated, begin, check_values
 from shortlist_evaluation.logged_lists import (
     LoggedLists,
     SortedCounts,
@@ -48,7 +48,7 @@ from shortlist_evaluation.past_learners import PastLearners, check_contexts
 from shortlist_evaluation.seen_rewards import SeenRewards
 from shortlist_evaluation.sources import HeldSource
 from shortlist_service.catalogues import among
-from shortlist_service.decision_log import STATELESS, ConstraintRow, Row, bounds_of
+from shortlist_service.decision_log import STATELESS, ConstraintRow, Row, bounds_of, evaluable_policy
 from shortlist_service.errors import Invalid
 from shortlist_service.policies import (
     ArmEffects,
@@ -171,7 +171,7 @@ class Evaluator:
         if isinstance(lookup, PastLearners):
             self._serve_with(lookup)
         self._block = -1
-        self._policy = evaluated_policy(bandit)
+        self._policy = evaluable_policy(bandit.record)
         self._source = source
         self._constraints = constraints
         self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(limits.pools_bytes)

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from shortlist_client.phrases import counted
 from shortlist_evaluation.answers import Evaluation, When, answer_of
-from shortlist_evaluation.evaluated import ESTIMATOR_NAMES, check_estimators, evaluated_policy
+from shortlist_evaluation.evaluated import ESTIMATOR_NAMES, check_estimators
 from shortlist_evaluation.evaluation import Log, Pages, check_draws
 from shortlist_evaluation.evaluation import evaluate as evaluate_log
 from shortlist_evaluation.evaluation_warnings import NOT_DRAWN
@@ -33,7 +33,7 @@ from shortlist_files.table_arms import arms_of
 from shortlist_files.tables import open_tables
 from shortlist_service.bandits import Catalogue, offline_bandit, offline_catalogue
 from shortlist_service.commands import table
-from shortlist_service.decision_log import Row, drawn_policy
+from shortlist_service.decision_log import Row, drawn_policy, evaluable_policy
 from shortlist_service.errors import Invalid
 from shortlist_service.learners import LearnerState, checked_state
 from shortlist_service.policies import Bandit
@@ -131,7 +131,7 @@ def evaluate(
         if learners_from is not None and "intercept" not in settings:
             settings = _as_learned(settings, catalogue, first, learners_from)
         bandit = _bandit(settings, catalogue, first)
-        evaluated_policy(bandit)
+        evaluable_policy(bandit.record)
         if priors is not None and bandit.record.prior != "learned":
             raise Invalid(f"--priors: the policy has the prior {bandit.record.prior}, which has no versions")
         source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))

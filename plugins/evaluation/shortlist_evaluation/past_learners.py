@@ -45,9 +45,7 @@ from shortlist_service.constraints import LearnerId
 from shortlist_service.decision_log import LoggedReward, Row, carried_in, counted_of, revisions_in
 from shortlist_service.errors import Invalid, TooLarge
 from shortlist_service.learners import (
-    ArmSums,
     AtPlace,
-    CollectedSums,
     EffectVersion,
     Item,
     LearnerState,
@@ -55,14 +53,12 @@ from shortlist_service.learners import (
     PriorVersion,
     RewardEntry,
     States,
-    add_entry,
-    fit_sample,
-    fitted,
-    has_history,
+    SumsOfArms,
+    arms_after,
+    effects_of,
     learned,
     merged,
-    steps_of,
-    version_of,
+    prior_of,
 )
 from shortlist_service.policies import Bandit, SignalRef, beside_features
 from shortlist_service.work import MEASURING
@@ -108,7 +104,7 @@ class PastLearners:
         self.prior: PriorVersion | None = None
         self.effects: EffectVersion | None = None
         self.effects_of_log = False
-        self._arms = dict[tuple[str, int], ArmSums]()  # by arm and revision, without ``_taught``
+        self._arms: SumsOfArms = {}  # without ``_taught``
         self._taught = list[Item]()
         self._later_arms = dict[int, list[Item]]()
         self._bandit = bandit
@@ -205,8 +201,7 @@ class PastLearners:
             return version
         states = {learner.name: state for learner, state in self._now.items() if state is not None}
         history = await self._source.first(self._bandit)
-        fitted = await MEASURING.run(partial(fit_sample, states, self._bandit, history))
-        return version_of(1, 0, fitted)
+        return await MEASURING.run(partial(prior_of, states, self._bandit, history))
 
     async def _know_effects(self, block: int, first: Row | None) -> None:
         for later in sorted(later for later in self._later_arms if later <= block):
@@ -220,24 +215,9 @@ class PastLearners:
             self.effects = await MEASURING.run(self._effects)
 
     def _effects(self) -> EffectVersion:
-        """Those that the log tells. As if the features of arms had not changed: a file does not say how."""
-        for entry, reward in self._taught:
-            of_revision = reward.arm, reward.revision
-            sums = add_entry(self._arms.get(of_revision), entry, reward)
-            if sums is not None:
-                self._arms[of_revision] = sums
+        self._arms = arms_after(self._arms, self._taught)
         self._taught.clear()
-        record, now_ms = self._bandit.record, max((own.time_ms for own in self._arms.values()), default=0)
-        clock = record.clock_of_arms
-        collected = CollectedSums(
-            space=0,
-            signals=record.signal_count,
-            half_life_s=None if clock is None else clock.half_life_s,
-            until_ms=now_ms,
-        )
-        collected.add_sums([(arm, own) for (arm, _), own in self._arms.items()])
-        totals, centres = collected.totals(), has_history(self.prior)
-        return fitted(totals, steps_of(totals, {}), None, record, number=1, now_ms=now_ms, centres=centres)[0]
+        return effects_of(self._arms, self._bandit.record, self.prior)
 
     async def learn(self, rows: Sequence[Row]) -> None:
         """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
