@@ -235,6 +235,31 @@ def test_what_is_made_anew_is_what_the_service_learned(client: Client, tmp_path:
     assert_equal(dict(rebuild.rebuilt(lake)), learners(client, name))
 
 
+def test_arms_of_requests_are_learned_anew_by_what_they_were(client: Client, tmp_path: Path):
+    """Some of them under the id of an arm of the catalogue. The decisions say what the candidates were."""
+    rng, asked = np.random.default_rng(3), dict[str, list[str]]()
+    client.put_bandit("brought", catalogue="c", policy="sub_ts", log={})
+    for number in range(12):
+        names = ["a4" if number % 3 else f"n{number}", f"m{number}"]
+        own: list[Any] = [{"id": name, "features": rng.normal(size=DIM).tolist()} for name in names]
+        choice = client.choose("brought", k=3, candidates=["a1", *own])
+        asked[choice.decision] = ["a1", *names]
+        client.reward_batch(
+            [
+                {"decision": choice.decision, "arm": arm.id, "value": float(rng.normal())}
+                for arm in choice.arms
+            ]
+        )
+    wait_until_sync(lambda: rests(client), what="all is learned")
+    wait_until_sync(lambda: all(row.candidates for row in client.log("brought")), what="rows are whole")
+    export_lake(client, "brought", str(tmp_path / "lake"), limits=ALL)
+    lake = Lake(str(tmp_path / "lake"))
+    assert_equal(dict(rebuild.rebuilt(lake)), learners(client, "brought"))
+    found = {row["decision"]: row["candidates"] for row in rows(lake, "decisions")}
+    assert {decision: [each["id"] for each in of] for decision, of in found.items()} == asked
+    assert all([each["features"] is None for each in of] == [True, False, False] for of in found.values())
+
+
 @pytest.mark.slow
 def test_learners_are_rebuilt_across_moves(tmp_path: Path):
     """Rewards of before and late ones, what did not come along, and what came back."""
