@@ -132,6 +132,8 @@ export interface DryRunArm {
   prior?: number | null;
   /** The part of the estimate that the arm has beyond its features. */
   effect?: number | null;
+  /** How likely its place is looked at; absent without `position`. */
+  examined?: number | null;
   propensity?: number | null;
   pinned: boolean;
   /** Where `include` asked for them. */
