@@ -69,26 +69,25 @@ def import_arms(
     arms = TableArms(files, options, taken)
     arms.look()
     checked = _check(arms, options, makes=found is None and options.makes)
-    statistics, bad = checked.statistics, checked.bad
-    if bad.refusal is not None:
-        lines = [*arms.notes, *checked.spellings.lines(is_tidy=options.tidy)]
-        if statistics is not None and statistics.rows:
-            lines += _proposal(arms, statistics).lines()
-        print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
-        raise bad.refusal
-    if not options.dry_run:
-        bad.write()
-    ids = np.concatenate(checked.ids)
-    count, distinct = len(ids), len(np.unique(ids))
     spellings = checked.spellings.lines(is_tidy=options.tidy)
-    lines = [*arms.notes, *bad.lines(), *spellings, *_missing_lines(arms, options, taken)]
-    if not count:
+    if checked.bad.refusal is not None:
+        statistics = checked.statistics
+        proposed = _proposal(arms, statistics).lines() if statistics is not None and statistics.rows else ()
+        for line in (*arms.notes, *spellings, *proposed):
+            print(line, flush=True)
+        raise checked.bad.refusal
+    if not options.dry_run:
+        checked.bad.write()
+    ids = np.concatenate(checked.ids)
+    if not len(ids):
         raise FileError(f"{files[0]}: there are no arms in it")
-    if statistics is not None:
-        settings, told = _settings(arms, statistics, options)
+    lines = [*arms.notes, *checked.bad.lines(), *spellings, *_missing_lines(arms, options, taken)]
+    if checked.statistics is not None:
+        settings, told = _settings(arms, checked.statistics, options)
         lines += told
         if not options.dry_run:
             client.put_catalogue(catalogue, **settings)
+    distinct = len(np.unique(ids))
     with closing(arms.rows()) as all_rows:
         if options.dry_run:
             documents = (line for rows in all_rows for line in _documents(rows))
@@ -96,15 +95,21 @@ def import_arms(
             return [*lines, *islice(documents, SHOWN_ARMS), f"dry run: {right}, nothing was sent"]
         if found is not None and not found.features and not options.replace_features:
             check_replaced(client, catalogue, all_rows)
+    added = _send(client, catalogue, arms, len(ids), request_bytes)
+    there, replaced = counted(distinct - added, "was there", "were there"), len(ids) - distinct
+    again = counted(replaced, "row was replaced by a later one", "rows were replaced by later ones")
+    done = f"{counted(distinct, 'arm', 'arms')}: {added:,} added, {there}"
+    return [*lines, done + f"; {again}" * (replaced > 0)]
+
+
+def _send(client: Client, catalogue: str, arms: TableArms, count: int, request_bytes: int) -> int:
+    """Send all arms; how many are new."""
     added = 0
     with meter("sent", count, "arms") as advance, closing(arms.rows()) as all_rows:
         for number, body in _bodies(all_rows, request_bytes):
             added += client.import_blocks(catalogue, body).added
             advance(number)
-    there = counted(distinct - added, "was there", "were there")
-    again = counted(count - distinct, "row was replaced by a later one", "rows were replaced by later ones")
-    done = f"{counted(distinct, 'arm', 'arms')}: {added:,} added, {there}"
-    return [*lines, done + f"; {again}" * (count > distinct)]
+    return added
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +221,7 @@ def _settings(
         display = dict(proposal.display)
         if proposal.fields:
             features["fields"] = list(proposal.fields)
-        for each in proposal.fields:
-            arms.declare(each["name"], KINDS[each["kind"]])
+        arms.declare({each["name"]: KINDS[each["kind"]] for each in proposal.fields})
     if dim:
         features["embedding"] = {"dim": dim}
     if options.reduce is not None:

@@ -148,12 +148,11 @@ class TableArms:
         """The columns of all files, also those of ids and features."""
         return {name for table in (*self.tables, *self._side) for name in table.names}
 
-    def declare(self, name: str, kind: Kind) -> None:
-        """Take a column for one of this kind from now on."""
-        if name in self.columns:
-            self.columns[name].declare(kind)
-        if self._side:
-            self._read_side()
+    def declare(self, kinds: Mapping[str, Kind]) -> None:
+        """Take columns for ones of these kinds from now on."""
+        for name in kinds.keys() & self.columns.keys():
+            self.columns[name].declare(kinds[name])
+        self._read_side()
 
     def look(self) -> None:
         """Find of what kind the columns are. Cost: the files are read once. Raises FileError."""
@@ -175,8 +174,7 @@ class TableArms:
         matrix = self.features.matrix
         if matrix is not None and len(matrix) != self.rows_total:
             wrong(matrix.path, None, None, f"{len(matrix):,} rows, and the table has {self.rows_total:,}")
-        if self._side:
-            self._read_side()
+        self._read_side()
 
     def _read_side(self) -> None:
         """All of the second table is kept in memory."""
