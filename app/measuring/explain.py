@@ -66,9 +66,9 @@ class Candidate:
     with arm effects the root of the sum of its square and that of the deviation of the effect. ``place``:
     from 1; null if it was not chosen. ``prior``: the part of the estimate that a new key has too, by the
     learned prior; null without one. ``effect``: the part that the arm has beyond its features; null without
-    arm effects. ``terms``: the largest parts of the estimate, where the catalogue says what its features are;
-    null elsewhere. ``because``: the arms of this key whose rewards add most to the estimate, of an arm that
-    was chosen; null where the log does not tell.
+    arm effects. ``terms``: the largest parts of the estimate, where the catalogue says what its features are,
+    or the bandit has ``match``; null elsewhere. ``because``: the arms of this key whose rewards add most
+    to the estimate, of an arm that was chosen; null where the log does not tell.
     """
 
     id: str

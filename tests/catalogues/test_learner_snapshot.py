@@ -47,6 +47,23 @@ def test_a_search_finds_the_best_products_of_d_plus_one_dimensions(index: LiveIn
 
 
 @pytest.mark.rest
+@pytest.mark.parametrize(("constant", "zeros"), [(CONSTANT, 2), (None, 3)])
+def test_numbers_that_no_request_says_are_zeros(index: LiveIndex, constant: float | None, zeros: int):
+    view = ConstantSnapshot(index.snapshot(), constant, zeros)
+    last = [0.0] * zeros + ([] if constant is None else [constant])
+    query = np.random.default_rng(2).standard_normal(D + len(last))
+    rows = view.eligible()
+    features = view.features_of(rows)
+    np.testing.assert_array_equal(features[:, :D], view.plain.features_of(rows))
+    np.testing.assert_array_equal(features[:, D:], np.tile(last, (len(rows), 1)))
+    found = view.search(query, 5)
+    np.testing.assert_allclose(found.scores, np.sort(features @ query)[::-1][:5], rtol=1e-12)
+    plain = view.plain.features_of(rows) @ view.catalogue_query(query) + view.constant_score(query)
+    np.testing.assert_allclose(plain, features @ query, rtol=1e-12)
+    assert np.linalg.norm(features, axis=1).max() == pytest.approx(view.largest_norm, abs=1e-12)
+
+
+@pytest.mark.rest
 def test_arms_are_those_of_the_snapshot(index: LiveIndex):
     snapshot = index.snapshot()
     view = ConstantSnapshot(snapshot, CONSTANT)

@@ -80,3 +80,30 @@ def test_queries_of_many_contexts_are_those_of_each(p, shifted):
     np.testing.assert_allclose(found, each, rtol=1e-12, atol=1e-12)
     with pytest.raises(InvalidShape, match="contexts"):
         bilinear.queries(posterior.theta, directions, contexts[0])
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("p", [None, 2])
+@pytest.mark.parametrize("beside", [2, 4])
+def test_numbers_beside_stay_as_they_are(p, beside):
+    """Those after the products are not the context's: M becomes blockdiag(M, I)."""
+    directions = None if p is None else some_directions(p)
+    rng = np.random.default_rng(8)
+    phi = rows_of_phi(directions)
+    whole, _ = learned(np.hstack((phi, rng.standard_normal((len(phi), beside)))))
+    context = rng.standard_normal(M).astype(np.float32)
+    m = mapping(directions, context)
+    m = np.block([[m, np.zeros((DIM, beside))], [np.zeros((beside, m.shape[1])), np.eye(beside)]])
+    found = bilinear.given(whole, directions, context, beside)
+    np.testing.assert_allclose(found.theta, m @ whole.theta, rtol=1e-10)
+    np.testing.assert_allclose(found.root, m @ whole.root, rtol=1e-10, atol=1e-12)
+    drawn, of_whole = (each.noise(np.random.default_rng(1)) for each in (found, whole))
+    np.testing.assert_allclose(drawn, m @ of_whole, rtol=1e-10, atol=1e-12)
+    queries = bilinear.queries(whole.theta, directions, context[None], beside)
+    np.testing.assert_allclose(queries[0], found.theta, rtol=1e-10)
+    own, shared = bilinear.weights(whole.theta, directions, M, beside)
+    np.testing.assert_array_equal(own, np.append(whole.theta[:DIM], whole.theta[-beside:]))
+    np.testing.assert_array_equal(shared.ravel(), whole.theta[DIM:-beside])
+    for wrong in (beside - 1, beside + 1):
+        with pytest.raises(InvalidShape):
+            bilinear.given(whole, some_directions(2), context, wrong)

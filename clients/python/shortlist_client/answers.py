@@ -1633,8 +1633,9 @@ class Candidate:
     ``place``: from 1; None if it was not chosen. ``prior``: the part of the estimate that a new key has
     too, by the learned prior; None without one. ``effect``: the part that the arm has beyond its
     features; None without arm effects. ``terms``: the largest parts of the estimate, where the catalogue
-    says what its features are; None elsewhere. ``because``: the arms of this key whose rewards add most
-    to the estimate, of an arm that was chosen; None where the log does not tell.
+    says what its features are, or the bandit has ``match``; None elsewhere. ``because``: the arms of
+    this key whose rewards add most to the estimate, of an arm that was chosen; None where the log does
+    not tell.
     """
 
     id: str
