@@ -396,6 +396,7 @@ def test_the_page_of_a_shadow_says_how_far_the_policy_agrees(browser: Browser, t
         expect(page.locator("main")).to_contain_text("lower the share of the holdout")
         page = console.open(f"decisions/b/{choice.decision}")
         expect(page.locator("main")).to_contain_text("The policy would have shown")
+        expect(page.locator("main")).to_contain_text("a3, a1, a2")  # the candidates
         page = console.open("bandits/b/settings")
         expect(page.locator("main")).to_contain_text("candidates")
         console.check()
