@@ -70,7 +70,7 @@ async function working(view, body, bandit) {
   const pieces = h("div", {}, skeleton(6));
   const looks = h("div", {}, skeleton(6));
   tiles.append(skeleton(2));
-  const range = h("select", { value: view.query.get("range") ?? "", on: { change: () => (view.remember({ range: range.value }), (known = null), (drawnOf = -1), again()) } }, h("option", { value: "" }, "since the holdout is shown what it is, a week at most"), Object.keys(RANGES).map((each) => h("option", { value: each }, `the last ${each}`)));
+  const range = h("select", { value: view.query.get("range") ?? "", on: { change: () => (view.remember({ range: range.value }), (known = null), (drawnOf = -1), again()) } }, h("option", { value: "" }, "since the holdout is shown so, a week at most"), Object.keys(RANGES).map((each) => h("option", { value: each }, `the last ${each}`)));
   body.append(h("div", {}, note, claim, next, h("label", { class: "inline" }, "Decisions of ", range), tiles, warnings, places), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
   const held = holdoutSince(bandit, signal);
   held.catch(() => null); // it is awaited below
