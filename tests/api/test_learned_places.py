@@ -100,7 +100,7 @@ async def test_places_are_fitted_to_the_lists_of_everybody(api: Api):
     found = await shown(api)
     p, w = places.fit(await place_numbers(api, first))
     assert found["places_note"] is None
-    # The worker has fitted meanwhile, and the first lists have faded a little more: by 4 % at most.
+    # The worker has fitted meanwhile, and the first lists have faded a little more: by 1 % at most.
     np.testing.assert_allclose(found["places"], p, rtol=0.01)
     assert found["places"][0] == 1.0
     # What comes next is served, and learned, by that; what was known fades by how many lists came.

@@ -31,8 +31,8 @@ from shortlist.types import Vector
 
 STRENGTH = 40.0  # mean rewards of the first place
 LOW, HIGH = 0.02, 1.2  # of p
-FADED = 0.9  # of what was learned, after each FADE_LISTS
-FADE_LISTS = 200.0
+FADED = 0.9  # of what was learned, after each FADE_LISTS: with 200 rare clicks lose what they gain
+FADE_LISTS = 1_000.0
 TINY = 1e-9
 
 
