@@ -5,12 +5,12 @@
             value, was_sent = value_of(row, terms[row.bandit_version])
 
 ``RouteDependencies.decision_log`` reads it. ``asked_in`` is what a request asked for, ``revisions_in`` which
-features its arms had, ``carried_in`` what it said of them. A log tells of an ``evaluable_policy``; of
-``drawn_policy`` draws tell propensities.
+features its arms had, ``carried_of`` what requests said of arms. ``entries_of`` rewards are what learners
+learn. A log tells of an ``evaluable_policy``; of ``drawn_policy`` draws tell propensities.
 """
 
 from app.decision_log.reading import LATEST_MS, DecisionLog, row_of
-from app.decision_log.row_tokens import asked_in, candidates_in_row, carried_in, revisions_in
+from app.decision_log.row_tokens import asked_in, candidates_in_row, revisions_in
 from app.decision_log.rows import (
     NO_LOG,
     NOTHING_BARRED,
@@ -19,7 +19,15 @@ from app.decision_log.rows import (
     LoggedReward,
     Row,
     ThinnedRow,
-    counted_of,
+)
+from app.measuring.learned_rows import (
+    ShownArms,
+    TimedReward,
+    carried_of,
+    check_contexts,
+    counted_in,
+    entries_of,
+    learner_of,
 )
 from app.measuring.outcomes import (
     Bounds,
@@ -51,18 +59,23 @@ __all__ = [
     "LoggedArm",
     "LoggedReward",
     "Row",
+    "ShownArms",
     "StoredRow",
     "Terms",
     "ThinnedRow",
+    "TimedReward",
     "asked_in",
     "bounds_of",
     "bounds_of_rule",
     "candidates_in_row",
-    "carried_in",
-    "counted_of",
+    "carried_of",
+    "check_contexts",
+    "counted_in",
     "counted_rewards",
     "drawn_policy",
+    "entries_of",
     "evaluable_policy",
+    "learner_of",
     "no_propensities",
     "revisions_in",
     "row_of",

@@ -22,22 +22,17 @@ from app.learning.learner_sums import RewardRows, merged, state_of
 from app.learning.prior_fits import prior_of
 from app.learning.served_effects import ServedEffects
 from app.records.arm_sums import ArmSums
-from app.records.log_entries import Item, RewardEntry
-from app.records.place_sums import AtPlace
+from app.records.log_entries import Item
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
-from app.storage.types import LogEntry
 
 __all__ = [
     "GLOBAL_LEARNER",
     "ArmSums",
-    "AtPlace",
     "EffectVersion",
     "Item",
     "LearnedPriors",
     "LearnerState",
-    "LogEntry",
     "PriorVersion",
-    "RewardEntry",
     "RewardRows",
     "ServedEffects",
     "SpaceMap",

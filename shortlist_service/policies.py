@@ -22,8 +22,8 @@ what it remembers of the learner. The methods of ``Exploring``, which each polic
 
 from app.bandits.bandit import Bandit
 from app.bandits.completion import PolicyNeeds
-from app.bandits.settings import BanditRecord, SignalRef
-from app.catalogues.learner_snapshot import LearnerSnapshot, beside_features
+from app.bandits.settings import BanditRecord
+from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.platform.documents import Document
 from app.policies.arm_effects import ArmEffects, Directions
 from app.policies.base import Exploring, Policy, PolicyDependencies
@@ -58,11 +58,9 @@ __all__ = [
     "ReadSnapshot",
     "Rows",
     "SelectionRequest",
-    "SignalRef",
     "StatefulPolicy",
     "Target",
     "ThompsonTarget",
     "TopK",
     "Weighed",
-    "beside_features",
 ]

@@ -32,11 +32,18 @@ from shortlist_evaluation.logged_lists import (
     rows_of,
     sort,
 )
-from shortlist_evaluation.past_learners import PastLearners, TimedReward
-from shortlist_evaluation.sources import HeldSource, learner_of
+from shortlist_evaluation.past_learners import PastLearners
+from shortlist_evaluation.sources import HeldSource
 from shortlist_service.catalogues import among
 from shortlist_service.constraints import LearnerId
-from shortlist_service.decision_log import ConstraintRow, Row, drawn_policy, unknown_past
+from shortlist_service.decision_log import (
+    ConstraintRow,
+    Row,
+    TimedReward,
+    drawn_policy,
+    learner_of,
+    unknown_past,
+)
 from shortlist_service.errors import Invalid
 from shortlist_service.learners import LearnerState, learned, merged
 from shortlist_service.policies import (

@@ -44,11 +44,18 @@ from shortlist_evaluation.logged_lists import (
     sort,
     widened,
 )
-from shortlist_evaluation.past_learners import PastLearners, check_contexts
+from shortlist_evaluation.past_learners import PastLearners
 from shortlist_evaluation.seen_rewards import SeenRewards
 from shortlist_evaluation.sources import HeldSource
 from shortlist_service.catalogues import among
-from shortlist_service.decision_log import STATELESS, ConstraintRow, Row, bounds_of, evaluable_policy
+from shortlist_service.decision_log import (
+    STATELESS,
+    ConstraintRow,
+    Row,
+    bounds_of,
+    check_contexts,
+    evaluable_policy,
+)
 from shortlist_service.errors import Invalid
 from shortlist_service.policies import (
     ArmEffects,

@@ -29,7 +29,7 @@ rewards that come later than their blocks; not with the number of decisions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Literal
 
@@ -37,21 +37,26 @@ import numpy as np
 
 from shortlist.evaluation import blocks as algorithm
 from shortlist.evaluation.blocks import Blocks
-from shortlist.linear import bilinear, ridge_sums
+from shortlist.linear import ridge_sums
 from shortlist.linear.ridge import Posterior
-from shortlist.types import Matrix, Vector
-from shortlist_evaluation.sources import HeldSource, ShownArms, learner_of
+from shortlist.types import Matrix
+from shortlist_evaluation.sources import HeldSource
 from shortlist_service.constraints import LearnerId
-from shortlist_service.decision_log import LoggedReward, Row, carried_in, counted_of, revisions_in
-from shortlist_service.errors import Invalid, TooLarge
+from shortlist_service.decision_log import (
+    Row,
+    ShownArms,
+    TimedReward,
+    carried_of,
+    counted_in,
+    entries_of,
+    learner_of,
+)
+from shortlist_service.errors import TooLarge
 from shortlist_service.learners import (
-    AtPlace,
     EffectVersion,
     Item,
     LearnerState,
-    LogEntry,
     PriorVersion,
-    RewardEntry,
     States,
     SumsOfArms,
     arms_after,
@@ -60,7 +65,7 @@ from shortlist_service.learners import (
     merged,
     prior_of,
 )
-from shortlist_service.policies import Bandit, SignalRef, beside_features
+from shortlist_service.policies import Bandit
 from shortlist_service.work import MEASURING
 
 MOST_BYTES = 512 << 20  # of all learners
@@ -69,9 +74,6 @@ LATE_TOLERANCE = 0.01  # of what was known: rewards on their way when the first 
 LARGE_DIM = 256  # as in ``learning.learners``
 
 StartMode = Literal["known", "log"]
-CountedReward = tuple[Row, LoggedReward, float | None, LogEntry]
-TimedReward = tuple[float, Item]
-"""When a reward came, and as what it is folded."""
 FirstDecision = tuple[int, int]
 """The version of its learner, and its time."""
 
@@ -274,13 +276,14 @@ class PastLearners:
 
     async def rewards_of(self, rows: Sequence[Row]) -> tuple[Sequence[TimedReward], bool]:
         """When each reward of some decisions came, as it is folded, and whether all of them can be."""
-        counted = await MEASURING.run(partial(self._counted, rows))
+        counted = await MEASURING.run(partial(counted_in, self._bandit, rows))
         if not counted:
             return [], True
         features, is_known = await self._features([(row, reward.arm) for row, reward, *_ in counted])
         self._then |= await self._source.versions(self._bandit, rows)
         places = np.flatnonzero(is_known).tolist()
-        make = partial(self._items, [counted[position] for position in places], features[places])
+        known = [counted[position] for position in places]
+        make = partial(entries_of, self._bandit, known, features[places], self._then)
         return await MEASURING.run(make), len(places) == len(counted)
 
     async def _features(self, shown: ShownArms) -> tuple[Matrix, Sequence[bool]]:
@@ -289,7 +292,7 @@ class PastLearners:
         Shapes: -> (n, d), (n,).
         """
         bandit = self._bandit
-        carried = await MEASURING.run(partial(_carried, shown))
+        carried = await MEASURING.run(partial(carried_of, shown))
         brought = {
             position: numbers[: bandit.arm_dim]
             for position, numbers in carried.items()
@@ -305,115 +308,6 @@ class PastLearners:
         for position, numbers in brought.items():
             features[position] = numbers
         return features, is_known.tolist()
-
-    def _counted(self, rows: Sequence[Row]) -> Sequence[CountedReward]:
-        signals = list(self._bandit.record.signals or ())
-        return [
-            (row, *counted_reward)
-            for row in rows
-            for counted_reward in counted_of(row, learner_of(self._bandit, row.key), signals)
-        ]
-
-    def _items(self, counted: Sequence[CountedReward], features: Matrix) -> Sequence[TimedReward]:
-        record, result = self._bandit.record, list[TimedReward]()
-        examined = np.array([self._examined(row, reward) for row, reward, *_ in counted])
-        joint = examined[:, None] * self._joint(features, [(row, reward.arm) for row, reward, *_ in counted])
-        joint = np.ascontiguousarray(joint, dtype="<f8")
-        data, size = joint.tobytes(), 8 * joint.shape[1]
-        revisions = dict[str, Mapping[str, int]]()
-        of_signals = record.defaults()
-        for number, (row, reward, default, entry) in enumerate(counted):
-            # Without signals what came before is in the entry: further ones are summed with it.
-            judged, signal, sums = SignalRef.of(record.signals or {}, reward.signal), 0, True
-            if judged is not None:
-                signal, sums = judged.place, judged.rule.aggregate == "sum"
-            if row.decision not in revisions and row.effects_version is not None:
-                revisions[row.decision] = revisions_in(row)
-            revision = revisions.get(row.decision, {}).get(reward.arm)
-            served, expected = _pair_of(row, reward)
-            content = RewardEntry(
-                data[number * size : (number + 1) * size],
-                reward.value,
-                arm=reward.arm,
-                revision=revision or 0,
-                decided_ms=row.time,
-                examined=float(examined[number]),
-                served=served,
-                expected=() if revision is None else expected,
-                half_life_s=record.key_half_life_s or 0.0,
-                signal=signal if judged is not None or record.signals is None else None,
-                sums=sums,
-                defaults=(default or 0.0,) if record.signals is None else of_signals,
-                arm_time=record.arm_time(row.time),
-                at_place=_place_of(row, reward),
-            )
-            result.append((float(max(reward.time, row.time)), (entry, content)))
-        return result
-
-    def _examined(self, row: Row, reward: LoggedReward) -> float:
-        """How likely the place of the arm was looked at, by the terms of its decision."""
-        place, arm = next((place, arm) for place, arm in enumerate(row.arms) if arm.id == reward.arm)
-        return arm.examined or self._then[row.bandit_version].examination_at(place)
-
-    def _joint(self, features: Matrix, shown: ShownArms) -> Matrix:
-        """What learners learn from, of arms in the contexts of their decisions, with what requests said of
-        them. Shapes: (n, d) -> (n, D).
-        """
-        bandit = self._bandit
-        if bandit.context is not None and shown:
-            check_contexts(bandit, {len(row.context or ()) for row, _ in shown})
-            encoded = np.array([row.context for row, _ in shown], dtype=np.float32)
-            features = bilinear.phi(features, bandit.context.directions, encoded)
-        if bandit.match_dim:
-            features = np.hstack((features, _match_of(shown, bandit.match_dim)))
-        return beside_features(features, 0, bandit.constant)
-
-
-def _carried(shown: ShownArms) -> Mapping[int, Vector]:
-    """The numbers that tokens carry of arms, by position, where requests named candidates."""
-    by_decision, carried = dict[str, Mapping[str, Vector]](), dict[int, Vector]()
-    for position, (row, arm) in enumerate(shown):
-        if row.candidates == ():
-            continue
-        if row.decision not in by_decision:
-            by_decision[row.decision] = carried_in(row)
-        if (numbers := by_decision[row.decision].get(arm)) is not None:
-            carried[position] = numbers
-    return carried
-
-
-def _match_of(shown: ShownArms, match_dim: int) -> Matrix:
-    """What requests said of arms, by the tokens of their decisions. Shapes: -> (n, m)."""
-    numbers = np.zeros((len(shown), match_dim))
-    for position, said in _carried(shown).items():
-        numbers[position] = said[-match_dim:]
-    return numbers
-
-
-def _place_of(row: Row, reward: LoggedReward) -> AtPlace | None:
-    """What a reward weighs at the place of its arm; None: its bandit learned nothing of places."""
-    arm = next(arm for arm in row.arms if arm.id == reward.arm)
-    return None if arm.weight is None else AtPlace(arm.place - 1, arm.weight)
-
-
-def _pair_of(row: Row, reward: LoggedReward) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What is taken off a reward before its key, and its arm, learn from it, of each signal."""
-    arm = next(arm for arm in row.arms if arm.id == reward.arm)
-    if arm.effect is None:
-        return (), ()
-    served, expected = (
-        () if numbers is None else tuple(np.atleast_1d(np.array(numbers, dtype="<f4")).tolist())
-        for numbers in (arm.effect, arm.expected)
-    )
-    return served, expected
-
-
-def check_contexts(bandit: Bandit, lengths: set[int]) -> None:
-    """Raise Invalid where a context of the log is not one of this bandit."""
-    numbers = 0 if bandit.context is None else bandit.context.encoding.dim
-    if lengths - {numbers}:
-        expected = f"{numbers} numbers" if numbers else "none"
-        raise Invalid(f"the contexts of the log must be those of the bandit, {expected}")
 
 
 async def _no_pages() -> AsyncIterator[Sequence[Row]]:

@@ -23,10 +23,9 @@ from shortlist_service.catalogues import (
     candidates_in,
 )
 from shortlist_service.constraints import Filter, LearnerId
-from shortlist_service.decision_log import Row, revisions_in
+from shortlist_service.decision_log import Row, ShownArms, learner_of, revisions_in
 from shortlist_service.errors import Invalid
 from shortlist_service.learners import (
-    GLOBAL_LEARNER,
     EffectVersion,
     LearnedPriors,
     LearnerState,
@@ -39,8 +38,6 @@ from shortlist_service.routes import Bandits, Learners
 from shortlist_service.work import MEASURING
 
 FILTER_BYTES = 256 << 20
-
-ShownArms = Sequence[tuple[Row, str]]
 
 
 @dataclass
@@ -187,11 +184,6 @@ class ServedSource(HeldSource):
     async def versions(self, bandit: Bandit, rows: Sequence[Row]) -> Mapping[int, Bandit]:
         numbers = {row.bandit_version for row in rows}
         return {number: await self.bandits.find(bandit.uid, number) or bandit for number in numbers}
-
-
-def learner_of(bandit: Bandit, key: str | None) -> LearnerId:
-    """The learner of a logged decision."""
-    return LearnerId(bandit.uid, GLOBAL_LEARNER if key is None else key)
 
 
 def _earlier(

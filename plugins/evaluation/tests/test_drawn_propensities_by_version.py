@@ -10,7 +10,7 @@ from app.records.records import LearnerState
 from app.storage.types import LearnerId, LogEntry
 from shortlist.linear import ridge_sums
 from shortlist_evaluation.drawn_propensities import LearnersByVersion
-from shortlist_evaluation.past_learners import TimedReward
+from shortlist_service.decision_log import TimedReward
 
 pytestmark = pytest.mark.rest
 

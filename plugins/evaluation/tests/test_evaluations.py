@@ -16,12 +16,13 @@ from app.api.strict_json import encoded
 from app.bandits.bandit import GLOBAL_LEARNER
 from app.decision_log import row_tokens
 from app.decision_log.rows import LoggedReward, Row
+from app.measuring import learned_rows
 from app.policies import thompson
 from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, ConstraintRow, View
 from logged_rows import MemoryLog, row_of
-from shortlist_evaluation import answers, past_learners
+from shortlist_evaluation import answers
 from shortlist_evaluation.evaluator import EvaluatorLimits
 from waiting import wait_until
 
@@ -981,7 +982,7 @@ async def test_rewards_of_long_lists_are_read_in_threads_a_token_once(
         return noted
 
     monkeypatch.setattr(row_tokens, "decision_of", noting(read, row_tokens.decision_of))
-    monkeypatch.setattr(past_learners, "counted_of", noting(counted, past_learners.counted_of))
+    monkeypatch.setattr(learned_rows, "counted_of", noting(counted, learned_rows.counted_of))
     await evaluate(shared, "long-rewards", {}, learners="before")
     assert 6 <= len(read) <= 3 * 6, "in the survey, in the evaluation, and for what was asked"
     assert len(counted) >= 6
