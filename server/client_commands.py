@@ -31,6 +31,7 @@ PLUGIN_COMMANDS = {
     "evaluate": "shortlist-evaluation",
     "ingest": "shortlist-streams (extra kafka)",
     "mcp": "shortlist-mcp (extra mcp)",
+    "personalizer": "shortlist-personalizer (extra personalizer)",
     "rebuild": LAKE,
     "upgrade": "shortlist-upgrade",
 }

@@ -31,6 +31,7 @@ _OF_PACKAGES = {
         r"/v1/catalogues/[^/]+/embeddings|/v1/bandits/[^/]+/embeddings(/[^/]+)?"
     ),
     "shortlist-evaluation": re.compile(r"/v1/bandits/[^/]+/evaluations(/.*)?"),
+    "shortlist-personalizer": re.compile(r"/personalizer(/.*)?"),
 }
 _MEANINGS = {
     400: "The body cannot be read as blocks.",

@@ -93,16 +93,16 @@ def test_the_client_of_2022_ranks_rewards_and_activates(server: Server):
 
 
 def test_the_client_of_2019_ranks_rewards_and_activates(server: Server):
-    client = OldClient(server.url, CognitiveServicesCredentials(server.key))
-    client.config.keep_alive = True  # else it leaves a connection open that nobody can close
-    actions = [RankableAction(id=action["id"], features=action["features"]) for action in ACTIONS]
-    ranked = client.rank(RankRequest(actions=actions, context_features=CONTEXT, event_id="old-1"))
-    assert ranked.event_id == "old-1"
-    assert {action.id for action in ranked.ranking} == {"pasta", "ice cream", "juice"}
-    client.events.reward("old-1", 0.125)
-    deferred = client.rank(RankRequest(actions=actions, defer_activation=True))
-    client.events.activate(deferred.event_id)
-    client.events.reward(deferred.event_id, 0.0625)
+    # Without the block it leaves a connection open that nobody can close.
+    with OldClient(server.url, CognitiveServicesCredentials(server.key)) as client:
+        actions = [RankableAction(id=action["id"], features=action["features"]) for action in ACTIONS]
+        ranked = client.rank(RankRequest(actions=actions, context_features=CONTEXT, event_id="old-1"))
+        assert ranked.event_id == "old-1"
+        assert {action.id for action in ranked.ranking} == {"pasta", "ice cream", "juice"}
+        client.events.reward("old-1", 0.125)
+        deferred = client.rank(RankRequest(actions=actions, defer_activation=True))
+        client.events.activate(deferred.event_id)
+        client.events.reward(deferred.event_id, 0.0625)
     values = {value for values in server.rewards().values() for value in values}
     assert {0.125, 0.0625} <= values
 
