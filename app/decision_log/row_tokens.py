@@ -44,7 +44,9 @@ def candidates_in_row(row: Row, match_dim: int) -> LoggedCandidates | None:
         place: each.features for place, each in enumerate(row.candidates) if each.features is not None
     }
     match = {place: each.match for place, each in enumerate(row.candidates) if each.match is not None}
-    numbers, said = (np.array(list(of.values()), dtype="<f4").tobytes() for of in (features, match))
+    numbers, said = (
+        b"".join([np.array(each, dtype="<f4").tobytes() for each in of.values()]) for of in (features, match)
+    )
     ids = [candidate.id for candidate in row.candidates]
     return LoggedCandidates(ids, list(features), numbers, [], list(match), said, match_dim)
 

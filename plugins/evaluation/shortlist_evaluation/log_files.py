@@ -175,4 +175,9 @@ def _checked(row: Row, path: Path, number: int) -> Row:
             wrong(path, number, name, f"must be from 0 to {LATEST_MS}")
     if row.context is not None and not all(abs(number) <= MOST_NUMBER for number in row.context):
         wrong(path, number, "context", "must be finite numbers of 32 bits")
+    for position, candidate in enumerate(row.candidates or ()):
+        if not all(
+            abs(value) <= MOST_NUMBER for value in (*(candidate.features or ()), *(candidate.match or ()))
+        ):
+            wrong(path, number, f"candidates[{position}]", "must have finite numbers of 32 bits")
     return row

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.types import NO_ROWS, Matrix, Rows, Vector
+from shortlist_service.catalogues import LoggedCandidates
 from shortlist_service.constraints import ChooseRequest, Filter, none_of, parse_filter
 from shortlist_service.decision_log import (
     ConstraintRow,
@@ -204,8 +205,8 @@ def sort(
             counts.unreadable += 1
             continue
         candidates = candidates_in_row(row, bandit.match_dim)
-        # The row does not say what the metadata of arms are that a request brought.
-        if candidates is not None and candidates.own and (row.filter is not None or barred.filters):
+        is_filtered = row.filter is not None or bool(barred.filters)
+        if candidates is not None and not _are_known(candidates, bandit, is_filtered=is_filtered):
             counts.unreadable += 1
             continue
         text = _encode((asked.filter, barred.filters))
@@ -224,6 +225,16 @@ def sort(
         exclude = [*asked.exclude, *barred.arms]
         group.add(row, arms[:MAX_PLACES], exclude, terms[row.bandit_version], signals)
     return list(lists.values())
+
+
+def _are_known(candidates: LoggedCandidates, bandit: Bandit, *, is_filtered: bool) -> bool:
+    """Whether a row says what candidates were to a bandit.
+
+    It does not say the metadata of those that a request brought. A file may be of another catalogue.
+    """
+    numbers, said = len(candidates.own) * bandit.arm_dim, len(candidates.said) * bandit.match_dim
+    are_of_now = (len(candidates.features), len(candidates.match)) == (4 * numbers, 4 * said)
+    return are_of_now and not (candidates.own and is_filtered)
 
 
 def _filters_of(

@@ -318,6 +318,7 @@ async def test_values_that_no_service_writes_are_one_line(
     reward = {"arm": row["arms"][0]["id"], "value": 1.0, "time": row["time"], "default": False}
     cases += [
         ({"context": [1e300]}, "context: must be finite"),
+        ({"candidates": [{"id": "a1"}, {"id": "n", "features": [1e300]}]}, "candidates[1]: must have finite"),
         ({"arms": [], "rewards": []}, "arms: must not be empty"),
         ({"rewards": [{**reward, "arm": "another"}]}, "rewards[0].arm: must be one of the arms"),
         ({"rewards": [reward, {**reward, "time": 10**40}]}, "rewards[1].time: must be from 0 to"),
