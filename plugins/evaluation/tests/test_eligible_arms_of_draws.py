@@ -49,13 +49,15 @@ class KnownPast(PastLearners):
         return {LearnerId(UID, GLOBAL_LEARNER): LearnerState(50, sums)}
 
 
-async def drawn(shown: str, **changes: Any) -> float | None:
+async def drawn(shown: str, *, is_known: bool = True, **changes: Any) -> float | None:
     """The propensity of a logged arm. The learner has seen that features are worth much."""
     bandit = bandit_of_sizes()
     arms = [LoggedArm(shown, 1, 1.0, None, False)]
     decision = row(arms=arms, policy="linear_ts", learner_version=50, **changes)
     source = HeldSource(logged_by=bandit)
-    propensities = DrawnPropensities(bandit, source, KnownPast(bandit, source), (), lambda: None)
+    past = KnownPast(bandit, source)
+    past.unknown = set() if is_known else {LearnerId(UID, GLOBAL_LEARNER)}
+    propensities = DrawnPropensities(bandit, source, past, (), lambda: None)
     (filled,) = await propensities.filled([decision], draw=True)
     return filled.arms[0].propensity
 
@@ -78,3 +80,8 @@ async def test_draws_are_among_the_arms_that_the_decision_had_to_choose_from(
     assert share > 0.99
     if best != "a0" and "filter" in changes:
         assert await drawn("a0", **changes) is None
+
+
+async def test_a_learner_that_knew_more_than_the_log_tells_nothing() -> None:
+    """Rewards that came later would be taken for those that it knew."""
+    assert await drawn("a0", is_known=False) is None
