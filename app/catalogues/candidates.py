@@ -234,13 +234,14 @@ class CandidateSnapshot(ProposedSnapshot):
         """Those of ``base`` that are named. Cost: a look-up and d + m numbers for each."""
         each, ids = base.table.row_of_each(given.ids), given.ids
         found = np.flatnonzero(each >= 0)
-        rows = each[found]
-        order = np.argsort(base.table.revisions[rows], kind="stable")
-        rows, names = rows[order], [ids[position] for position in found[order].tolist()]
+        revisions = base.table.revisions[each[found]]
+        order = np.argsort(revisions, kind="stable")
+        found = found[order]
+        rows, names = each[found], [ids[position] for position in found.tolist()]
         features = base.features_of(rows)
         if given.match_dim:
             features = np.hstack((features, given.match_of(names)))
-        table = small_table(names, features, base.table.revisions[rows])
+        table = small_table(names, features, revisions[order])
         return cls(table, partial(base.attributes.taken, rows))
 
     @classmethod
