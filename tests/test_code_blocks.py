@@ -23,6 +23,7 @@ import pytest
 from code_blocks import COMMAND_S, ROOT, Block, blocks_of, commands_of, pages, run_python, run_session
 from service_process import serving
 from shortlist_client import Client
+from shortlist_personalizer.commands import make
 
 pytestmark = pytest.mark.rest
 
@@ -197,8 +198,7 @@ def shop(client: Client) -> None:
 
 def personalizer(client: Client) -> None:
     """What `shortlist personalizer init personalizer` makes."""
-    client.put_catalogue("personalizer", dim=48)
-    client.put_bandit("personalizer", catalogue="personalizer", policy="igw", context={"dim": 16})
+    make(client, "personalizer")
 
 
 # What is there before a page begins, for pages that do not make it themselves.

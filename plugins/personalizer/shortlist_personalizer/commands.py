@@ -3,10 +3,46 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from shortlist_service.commands import Command, add_service, connect
 
+if TYPE_CHECKING:
+    from shortlist_client import Client
+
 FEATURES, CONTEXT = 48, 16  # 48 + 48 x 16 = 816 numbers of a learner
+# Of 20 actions one that is estimated .05 below the best is drawn once in a hundred rounds. With 400 news of
+# `shortlist bench personalizer` were clicked 8 % less often.
+GAMMA = 1_600.0
+WAIT_S = 600
+
+
+def make(
+    client: Client,
+    bandit: str,
+    *,
+    features: int = FEATURES,
+    context: int = CONTEXT,
+    wait_s: int = WAIT_S,
+    default: float = 0.0,
+    is_apprentice: bool = False,
+) -> None:
+    """Make a catalogue without arms, and a bandit of the same name that ranks the actions of requests.
+
+    ``features``, ``context``: numbers of an action and of a context. ``wait_s``: after which an event without
+    a reward counts as ``default``. ``is_apprentice``: the first action is shown. Raises what the client does.
+    """
+    client.put_catalogue(bandit, dim=features)
+    client.put_bandit(
+        bandit,
+        catalogue=bandit,
+        policy="igw",
+        gamma=GAMMA,
+        context={"dim": context},
+        reward={"default": default, "wait_s": wait_s},
+        holdout={"share": 1.0, "serve": "candidates"} if is_apprentice else None,
+        log={},
+    )
 
 
 class Personalizer(Command):
@@ -20,41 +56,27 @@ class Personalizer(Command):
             "init", help="make a catalogue without arms, and a bandit that ranks actions"
         )
         init.add_argument("bandit", metavar="BANDIT", help="the name of both")
-        init.add_argument(
-            "--features",
-            type=int,
-            default=FEATURES,
-            metavar="N",
-            help=f"numbers of an action. Default: {FEATURES}.",
-        )
-        init.add_argument(
-            "--context",
-            type=int,
-            default=CONTEXT,
-            metavar="N",
-            help=f"numbers of a context. Default: {CONTEXT}.",
-        )
-        init.add_argument("--policy", choices=("igw", "softmax"), default="igw", help="default: igw")
+        for name, count, of in (("features", FEATURES, "an action"), ("context", CONTEXT, "a context")):
+            text = f"numbers of {of}. Default: {count}."
+            init.add_argument(f"--{name}", type=int, default=count, metavar="N", help=text)
         init.add_argument(
             "--apprentice", action="store_true", help="show the first action, and learn from its rewards"
         )
-        init.add_argument("--reward-wait-s", type=int, default=600, metavar="S", help="default: 600")
+        init.add_argument("--reward-wait-s", type=int, default=WAIT_S, metavar="S", help=f"default: {WAIT_S}")
         init.add_argument("--default-reward", type=float, default=0.0, metavar="R", help="default: 0")
         add_service(init, "admin")
 
     def run(self, given: argparse.Namespace) -> int | None:
-        bandit = {
-            "catalogue": given.bandit,
-            "policy": given.policy,
-            "context": {"dim": given.context},
-            "reward": {"default": given.default_reward, "wait_s": given.reward_wait_s},
-            "log": {},
-        }
-        if given.apprentice:
-            bandit["holdout"] = {"share": 1.0, "serve": "candidates"}
         with connect(given) as client:
-            client.put_catalogue(given.bandit, dim=given.features)
-            client.put_bandit(given.bandit, **bandit)
+            make(
+                client,
+                given.bandit,
+                features=given.features,
+                context=given.context,
+                wait_s=given.reward_wait_s,
+                default=given.default_reward,
+                is_apprentice=given.apprentice,
+            )
         print(f"bandit {given.bandit}: {given.features} numbers of an action, {given.context} of a context")
         print("In your client change these two:")
         print(f"  endpoint  {given.url}")

@@ -63,7 +63,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         told = run("personalizer", "init", "shop", "--url", service.url, "--key", keys[1][0], cwd=folder)
         assert told.returncode == 0, told.stderr
         assert service.url in told.stdout
-        yield Server(service.url, keys[0][0], admin, keys[2][0])
+        server = Server(service.url, keys[0][0], admin, keys[2][0])
+        with server.http:
+            yield server
 
 
 def test_the_client_of_2022_ranks_rewards_and_activates(server: Server):

@@ -1,0 +1,25 @@
+"""`shortlist bench personalizer`: a world in which random choices earn a third is learned by both."""
+
+import pytest
+
+from studies.bench import personalizer
+
+pytestmark = pytest.mark.rest
+
+
+@pytest.mark.parametrize("world", list(personalizer.WORLDS))
+def test_everybody_is_asked_the_same(world: str):
+    pytest.importorskip("sklearn", reason="scikit-learn is of the extra `images`")
+    one, other = (list(personalizer.WORLDS[world](1, 30)) for _ in range(2))
+    assert one == other
+    assert all(0.0 <= chance <= 1.0 for given in one for chance in given.probabilities)
+    assert all(len(given.actions) == len(given.probabilities) for given in one)
+
+
+def test_we_learn_a_table_over_http():
+    pytest.importorskip("sklearn", reason="scikit-learn is of the extra `images`")
+    pytest.importorskip("vowpalwabbit", reason="Vowpal Wabbit is of the extra `peers`")
+    rows = personalizer.run(quick=True, worlds=["wine"], count=150)["rows"]
+    assert max(row["ratio"] for row in rows if row["player"].startswith("vw")) == 1.0
+    (ours,) = [row for row in rows if row["player"] == "shortlist"]
+    assert ours["mean"] > 0.6
