@@ -194,6 +194,35 @@ WRONG_SLOTS = [
 WRONG_REWARDS = [{}, {"value": None}, {"value": "1"}, {"value": 1e400}, {"value": 1e30}, [], 1]
 
 
+def test_an_apprentice_shows_the_first_action_and_learns_from_it(tmp_path: Path):
+    keys = [new_key(name, ["choose", "reward"], {"bandits": name}) for name in ("one", "two")]
+    keys.append(new_key("admin", ["admin"]))
+    settings = {"SHORTLIST_API_KEYS": " ".join(entry for _, entry in keys)}
+    with serving(tmp_path, **settings) as service, Client(service.url, keys[2][0]) as admin:
+        for name, options in (("one", ["--apprentice"]), ("two", ["--features", "8", "--context", "4"])):
+            address = ["--url", service.url, "--key", keys[2][0]]
+            told = run("personalizer", "init", name, *options, *address, cwd=tmp_path)
+            assert told.returncode == 0, told.stderr
+        for (key, _), name in zip(keys, ("one", "two"), strict=False):
+            with httpx.Client(headers={KEY_HEADER: key}, timeout=60.0) as http:
+                address = f"{service.url}/personalizer"
+                shown = set[str]()
+                for number in range(12):
+                    body = {**RANK, "eventId": f"{name}-{number}", "excludedActions": ["pasta"]}
+                    ranked = http.post(f"{address}/rank", json=body).raise_for_status().json()
+                    shown.add(ranked["rewardActionId"])
+                    http.post(
+                        f"{address}/events/{name}-{number}/reward", json={"value": 1}
+                    ).raise_for_status()
+                # By chance the bandit that explores shows one of both alone: 2^-11.
+                assert shown == ({"ice cream"} if name == "one" else {"ice cream", "juice"})
+        wait_until_sync(lambda: admin.ready().backlog == 0, what="all rewards are applied")
+        assert admin.get_learner("one").observations == admin.get_learner("two").observations == 12
+        report = admin.report("one")
+        assert report.agreement is not None
+        assert report.agreement.decisions == 12
+
+
 def test_malformed_bodies_get_personalizers_errors_and_change_nothing(server: Server):
     before = server.admin.get_bandit("shop").version
     answers = [server.http.post("/rank", content=body) for body in WRONG_RANKS]
