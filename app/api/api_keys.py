@@ -51,7 +51,7 @@ _OPEN = re.compile(
 # (method, path, scope): the first that matches. What is not here needs admin.
 _RULES = [
     ("POST", re.compile(r"/v1/bandits/[^/]+/choose(/batch)?|/v1/choose/batch"), "choose"),
-    ("POST", re.compile(r"/v1/rewards|/v1/decisions/activate"), "reward"),
+    ("POST", re.compile(r"/v1/rewards|/v1/decisions/activate|/v1/activations"), "reward"),
     ("POST", re.compile(r"/v1/bandits/[^/]+/observations"), "observe"),
     ("POST", re.compile(r"/v1/mips|/v1/catalogues/[^/]+/mips"), "read"),
     ("POST", re.compile(r"/v1/bandits/[^/]+/log/explain"), "read"),
@@ -72,7 +72,9 @@ _RULES = [
 ]
 _PROTOCOLS: dict[str, OtherProtocol] = {}  # by the first part of a path
 # All that a pass may be used for; what it rewards and activates must be its own.
-_OF_PASSES = re.compile(r"/v1/(bandits/[^/]+/choose(/batch)?|choose/batch|rewards|decisions/activate)")
+_OF_PASSES = re.compile(
+    r"/v1/(bandits/[^/]+/choose(/batch)?|choose/batch|rewards|decisions/activate|activations)"
+)
 # Its body says whether it is a choice or a dry run, which needs "read" instead.
 _CHOICE = re.compile(r"/v1/bandits/[^/]+/choose")
 _RESTRICTIONS = frozenset({"bandits", "catalogues", "rate", "visitors", "candidates"})

@@ -48,7 +48,7 @@ _NONE_OF = {
     "catalogues": "there is no catalogue with this name",
 }
 # What a restricted key may call besides: what these answer is of its own bandits, or of no bandit.
-_FOR_ALL = frozenset({"rewards", "decisions", "policies", "choose"})
+_FOR_ALL = frozenset({"activations", "rewards", "decisions", "policies", "choose"})
 
 
 class Guard:

@@ -149,6 +149,7 @@ class ActivationView(Answer, frozen=True):
     rejected: list[RejectedView]
 
 
+@router.post("/activations", include_in_schema=False)  # the same by the name that goes with /rewards
 @router.post("/decisions/activate", tags=["choices"], response_model=ActivationView)
 async def activate(body: ActivationsBody, request: Request, decisions: Provided[Decisions]) -> ActivationView:
     """Say that decisions made with ``"activate": false`` were shown: from now on rewards count."""

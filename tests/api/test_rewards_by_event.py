@@ -235,7 +235,7 @@ async def test_a_deferred_choice_is_activated_by_its_event(api: Api):
     events = [{"bandit": "own", "event_id": choice["event"], "key": "ann"} for choice in choices]
     assert await rewarded(api, events[0]) == rejected("not_activated")
     body = {"decisions": [events[0], choices[1]["decision"], {"decision": choices[2]["decision"]}]}
-    outcome = await api.ok("POST", "/v1/decisions/activate", body)
+    outcome = await api.ok("POST", "/v1/activations", body)
     assert outcome == {"activated": 3, "duplicate": 0, "rejected": []}
     body = {"decisions": [choices[0]["decision"], *events[1:], {**events[0], "key": "bob"}]}
     outcome = await api.ok("POST", "/v1/decisions/activate", body)
