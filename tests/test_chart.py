@@ -23,6 +23,7 @@ from openapi_document import openapi_document
 from server import cli
 from service_process import ShortlistProcess, serving
 from shortlist_campaigns.settings import CampaignSettings
+from store_clients import connect_sync, flush_sync
 
 pytestmark = pytest.mark.rest
 
@@ -289,6 +290,8 @@ def test_a_pod_serves_is_probed_and_tells_prometheus_what_the_autoscaler_asks_fo
     store_url: str, tmp_path: Path
 ) -> None:
     """The processes of the pods without their containers, by the arguments and variables of the manifests."""
+    with connect_sync(store_url) as client:  # an earlier test may have left one of fewer partitions
+        flush_sync(client)
     key, entry = new_key("prometheus", ["read"])
     manifests = render({**PLAIN, "redisUrl": "redis://x:1", "apiKeys": [ENTRY, entry]})
     web, worker = (container_of(template) for _, template in pods_of(manifests))

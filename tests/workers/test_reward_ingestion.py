@@ -134,8 +134,6 @@ async def one(store: Store, store_url: str) -> AsyncIterator[Store]:
     await single.open()
     yield single
     await single.close()
-    async with connect(store_url) as client:  # else it has one partition for whoever comes next
-        await flush(client)
 
 
 async def append(store: Any, items: Sequence[Any], *, start: int = 0) -> None:
