@@ -173,7 +173,7 @@ def invalid(
 def _of_kinds_sent(errors: list[ErrorDetails]) -> list[ErrorDetails]:
     """The errors without those that say that what was sent is of another kind than the one that it is."""
     sent, of_others = list[ErrorDetails](), dict[tuple[int | str, ...], ErrorDetails]()
-    places = set[tuple[int | str, ...]]()
+    places, inside = set[tuple[int | str, ...]](), set[tuple[int | str, ...]]()
     for item in errors:
         loc = item["loc"]
         kinds = [at for at, part in enumerate(loc) if isinstance(part, str) and part.startswith(_KIND)]
@@ -182,7 +182,10 @@ def _of_kinds_sent(errors: list[ErrorDetails]) -> list[ErrorDetails]:
             continue
         sent.append(item)
         places.update(loc[:at] for at in kinds)
-    return [*sent, *(item for place, item in of_others.items() if place not in places)]
+        inside.update(loc[:at] for at in kinds if at + 1 < len(loc))
+    # A wrong word may have been meant for one of those listed; an object was not, and its fields say more.
+    told = [item for item in sent if item["type"] != "literal_error" or item["loc"][:-1] not in inside]
+    return [*told, *(item for place, item in of_others.items() if place not in places)]
 
 
 def _readable(message: str) -> str:

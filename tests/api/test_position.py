@@ -216,4 +216,6 @@ IMPOSSIBLE: list[Any] = [
 async def test_places_that_cannot_be_are_refused(api: Api):
     for settings, loc in IMPOSSIBLE:
         body = {"catalogue": "c", "policy": "sub_ts", **settings}
-        await api.refused("PUT", "/v1/bandits/b", body, loc=("body", *loc))
+        problem = await api.refused("PUT", "/v1/bandits/b", body, loc=("body", *loc))
+        # Stated places are not told that they are not the word "auto".
+        assert len(problem["errors"]) == 1

@@ -212,6 +212,16 @@ async def test_an_event_that_is_answered_again_counts_what_it_shows(api: Api):
     assert await api.choose("you", **alone) == first[1]
 
 
+async def test_a_row_with_an_event_keeps_its_choice_where_another_refuses_the_page(api: Api):
+    await build(api)
+    row, bad = {"bandit": "near", "k": 2, "event_id": "e1"}, {"bandit": "new", "filter": {"kind": "none"}}
+    await api.refused("POST", PATH, {"requests": [row, bad]}, status=409, code="no_arms")
+    other = {"requests": [{**row, "k": 3}]}
+    await api.refused("POST", PATH, other, status=409, code="event_used")
+    (kept,) = await page(api, row)
+    assert (await page(api, row, bad, partial=True))[0] == kept
+
+
 async def test_quotas_and_repeats_count_each_row_and_a_refused_page_counts_nothing(api: Api):
     await build(api)
     await api.bandit("scarce", "films", policy="linucb")

@@ -12,11 +12,13 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from importlib.metadata import version
 from typing import Annotated, Any, ParamSpec
 
 import httpx
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from pydantic import BaseModel, ConfigDict, Field
 
 from shortlist_client import AsyncClient, ShortlistError, bodies
@@ -258,12 +260,24 @@ def server_of(url: str, key: str | None = None, *, has_own_keys: bool = False) -
         async with httpx.AsyncClient(timeout=TIMEOUT_S) as http:
             yield Service(url, key, http, has_own_keys=has_own_keys)
 
-    server: MCPServer[Service] = MCPServer(
-        "shortlist", instructions=INSTRUCTIONS, lifespan=connected, log_level="WARNING"
+    return MCPServer(
+        "shortlist",
+        instructions=INSTRUCTIONS,
+        version=version("shortlist-mcp"),
+        tools=[strict(function) for function in (choose, reward, explain, report, add_arms, status)],
+        lifespan=connected,
+        log_level="WARNING",
     )
-    for function in (choose, reward, explain, report, add_arms, status):
-        server.add_tool(function)
-    return server
+
+
+def strict(function: Callable[..., Awaitable[Document]]) -> Tool:
+    """The tool, which refuses arguments that it does not have: a `filters` left out would choose from all."""
+    made = Tool.from_function(function)
+    taken = made.fn_metadata.arg_model
+    taken.model_config["extra"] = "forbid"
+    taken.model_rebuild(force=True)
+    made.parameters["additionalProperties"] = False
+    return made
 
 
 def serve(url: str, key: str | None, *, port: int | None) -> None:

@@ -100,6 +100,7 @@ async def test_an_agent_is_told_what_each_tool_does_and_takes(service: Service):
             plain = [name for name, schema in described if "description" not in schema]
             assert plain == [], tool.name
             assert "ctx" not in tool.input_schema["properties"]
+            assert tool.input_schema["additionalProperties"] is False
         assert "call `choose`" in (client.instructions or "")
 
 
@@ -246,6 +247,7 @@ MALFORMED: list[tuple[str, Any]] = [
     ("choose", {"bandit": "router", "candidates": [{"id": "small"}]}),
     ("choose", {"bandit": "router", "filter": {"$what": 1}}),
     ("choose", {"bandit": "router", "filter": "cheap"}),
+    ("choose", {"bandit": "router", "filters": {"cost": 1}}),
     ("choose", {"bandit": "mine", "context": {"kind": "code"}}),
     ("choose", {"bandit": "mine", "key": "ann"}),
     ("choose", {"bandit": "mine", "key": "ann", "context": {"colour": "red"}}),

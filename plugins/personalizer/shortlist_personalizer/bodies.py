@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AliasGenerator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from shortlist_service.routes import Answer, StrictModel
+from shortlist_service.routes import Answer, StrictModel, Value
 
 MAX_BODY_BYTES = 1 << 16  # parsed in one step; Personalizer's own limit is not documented
 MAX_ACTIONS = 50
@@ -56,12 +56,12 @@ class RankSlotsBody(Body):
 
 
 class RewardBody(Body):
-    value: float
+    value: Value
 
 
 class SlotRewardBody(Body):
     slot_id: Id
-    value: float
+    value: Value
 
 
 class SlotRewardsBody(Body):

@@ -44,6 +44,7 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 _HASH_PREFIX = "h:"  # of an id that stands for one that is no identifier of ours
 NO_CONTENT = 204
 NO_EVENT = "there is no event with this id, or its time is over"
+NO_SLOTS = "no slots wait to be activated: none were ranked with deferActivation"
 VERSIONS = ("", "/v1.0", "/v1.1-preview.1", "/v1.1-preview.2", "/v1.1-preview.3")  # as paths may begin
 
 router = json_router(prefix=PREFIX, tags=["personalizer"], refuse=refuse)
@@ -215,7 +216,7 @@ async def _reward(request: Request, bandit: Bandit, values: Mapping[str, float])
 async def _activate(request: Request, bandit: Bandit, events: Sequence[str]) -> Response:
     """Activate the events that there are. Raises NotFound where there is none."""
     if not events:
-        raise NotFound(NO_EVENT)
+        raise NotFound(NO_SLOTS)
     decisions = [{"bandit": bandit.name, "event_id": event} for event in events]
     answer = await inner_call(request, "/v1/decisions/activate", {"decisions": decisions})
     if answer.is_problem:

@@ -80,5 +80,5 @@ class Personalizer(Command):
         print(f"bandit {given.bandit}: {given.features} numbers of an action, {given.context} of a context")
         print("In your client change these two:")
         print(f"  endpoint  {given.url}")
-        print("  key       an API key of the scopes choose and reward: shortlist key NAME choose,reward")
+        print("  key       an API key, which this makes: shortlist key NAME --scopes choose,reward")
         return 0

@@ -242,6 +242,8 @@ def test_malformed_bodies_get_personalizers_errors_and_change_nothing(server: Se
         body = {"value": 1} if "multislot" not in path else {"reward": [{"slotId": "top", "value": 1}]}
         answer = server.http.post(path, json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "ResourceNotFound")
+    dear = server.http.post("/events/nobody/reward", json={"value": 1e300}).json()["error"]
+    assert dear["target"] == "value"
     for path in ("/events/nobody/activate", "/multislot/events/nobody/activate"):
         assert server.http.post(path).status_code == 404
     assert server.admin.get_bandit("shop").version == before
