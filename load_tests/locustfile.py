@@ -30,7 +30,9 @@ VISITORS, EDITORS, ANALYSTS = 12, 2, 1
 FILTERED, ASKED_AGAIN = 0.3, 0.1
 # Of the choices: those that are clicked. Of the clicks: those that are sent late, and those that come twice.
 CLICKED, SENT_LATE, SENT_TWICE = 0.4, 0.3, 0.3
+BY_EVENT = 0.5  # of what is sent of clicks: the decision is named by bandit and event, not by its token
 LIST = 5
+FOUND, BROUGHT = 20, 5  # candidates of a search: arms of the catalogue, arms of the request alone
 EDITED = 20  # arms that an editor adds each second
 ARMS, DIM, KEYS = 5_000, 16, 2_000
 KINDS = ("book", "film", "game", "song")
@@ -84,16 +86,21 @@ class ShortlistUser(FastHttpUser):
                 answer.failure(wrong)
             return found
 
-    def choose(self, bandit: str, body: dict[str, Any], judge: Any) -> Any:
-        return self.ask("choose", "POST", f"/v1/bandits/{bandit}/choose", body, judge)
+    def choose(self, bandit: str, body: dict[str, Any], judge: Any, name: str = "choose") -> Any:
+        return self.ask(name, "POST", f"/v1/bandits/{bandit}/choose", body, judge)
 
 
 @dataclass
 class Click:
-    """A reward of a visitor, and what is known of it."""
+    """A reward of a visitor, and what is known of it.
+
+    ``token`` and ``event`` name the same decision: whichever comes second is a duplicate.
+    """
 
     bandit: str
-    body: dict[str, Any]
+    token: dict[str, Any]
+    event: dict[str, Any]
+    arm: str
     is_sent: bool = False
     is_acknowledged: bool = False
 
@@ -114,11 +121,36 @@ class Visitor(ShortlistUser):
 
     @task(6)
     def look_at_the_home_page(self) -> None:
-        self.look(HOME, {"context": {"device": self.device, "hour": rng.uniform(0.0, 24.0)}})
+        self.look(HOME, self.event(self.now))
 
     @task(4)
     def look_at_a_page_of_ones_own(self) -> None:
-        self.look(OWN, {"key": self.key})
+        self.look(OWN, self.event(self.myself))
+
+    @task(2)
+    def look_at_what_a_search_found(self) -> None:
+        """Arms of the catalogue by their ids, and arms that only this request knows."""
+        found = [f"arm-{n}" for n in rng.sample(range(ARMS), FOUND)]
+        name = uuid.uuid4().hex
+        brought = [arm(f"{name}-{n}") for n in range(BROUGHT)]
+        body = self.event(self.now) | {"candidates": [*found, *brought]}
+        self.look(HOME, body, {*found, *(each["id"] for each in brought)})
+
+    @task(2)
+    def look_at_a_page_of_two_rows(self) -> None:
+        """A row of each bandit in one call; no arm is in both."""
+        rows = [(HOME, self.event(self.now)), (OWN, self.event(self.myself))]
+        body = {"requests": [{"bandit": bandit, **row} for bandit, row in rows], "distinct": True}
+
+        def judge(page: Any) -> None:
+            arms = [each["id"] for choice in page["results"] for each in choice["arms"]]
+            if len(set(arms)) != LIST * len(rows) or len(arms) != LIST * len(rows):
+                raise WrongAnswer("an arm that is twice on a page")
+
+        page = self.ask("page", "POST", "/v1/choose/batch", body, judge)
+        if page is not None:
+            for (bandit, row), choice in zip(rows, page["results"], strict=True):
+                self.click(bandit, row, choice)
 
     @task(2)
     def send_what_is_late(self) -> None:
@@ -135,9 +167,22 @@ class Visitor(ShortlistUser):
     def on_stop(self) -> None:
         self.send_what_is_late()
 
-    def look(self, bandit: str, body: dict[str, Any]) -> None:
-        body |= {"k": LIST, "event_id": uuid.uuid4().hex}
-        kind = rng.choice(KINDS) if rng.random() < FILTERED else None
+    @property
+    def now(self) -> dict[str, Any]:
+        """The context of HOME."""
+        return {"context": {"device": self.device, "hour": rng.uniform(0.0, 24.0)}}
+
+    @property
+    def myself(self) -> dict[str, Any]:
+        """The learner of OWN."""
+        return {"key": self.key}
+
+    def event(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {**body, "k": LIST, "event_id": uuid.uuid4().hex}
+
+    def look(self, bandit: str, body: dict[str, Any], candidates: set[str] | None = None) -> None:
+        """``candidates``: their ids; such a choice has no filter."""
+        kind = rng.choice(KINDS) if candidates is None and rng.random() < FILTERED else None
         if kind is not None:
             body["filter"] = {"kind": kind}
 
@@ -147,25 +192,35 @@ class Visitor(ShortlistUser):
                 raise WrongAnswer(f"not {LIST} distinct arms")
             if kind is not None and any(kind_of(each) != kind for each in arms):
                 raise WrongAnswer("an arm outside of the filter")
+            if candidates is not None and not candidates.issuperset(arms):
+                raise WrongAnswer("an arm that is no candidate")
 
         def judge_again(again: Any) -> None:
             judge(again)
             if again["decision"] != choice["decision"]:
                 raise WrongAnswer("another decision for the same event")
 
-        choice = self.choose(bandit, body, judge)
+        name = "choose" if candidates is None else "candidates"
+        choice = self.choose(bandit, body, judge, name)
         if choice is None:
             return
         if rng.random() < ASKED_AGAIN:
-            self.choose(bandit, body, judge_again)
-        if rng.random() < CLICKED:
-            gevent.sleep(rng.uniform(0.05, 0.5))  # thinks
-            arm_id = rng.choice(choice["arms"])["id"]
-            click = Click(bandit, {"decision": choice["decision"], "arm": arm_id, "value": 1.0})
-            if rng.random() < SENT_LATE:
-                self.late.append(click)
-            else:
-                self.send(click)
+            self.choose(bandit, body, judge_again, name)
+        self.click(bandit, body, choice)
+
+    def click(self, bandit: str, body: dict[str, Any], choice: Any) -> None:
+        """Now and then an arm of what was asked for by ``body``."""
+        if rng.random() >= CLICKED:
+            return
+        gevent.sleep(rng.uniform(0.05, 0.5))  # thinks
+        event = {"bandit": bandit, "event_id": body["event_id"]}
+        if "key" in body:
+            event["key"] = body["key"]
+        click = Click(bandit, {"decision": choice["decision"]}, event, rng.choice(choice["arms"])["id"])
+        if rng.random() < SENT_LATE:
+            self.late.append(click)
+        else:
+            self.send(click)
 
     def send(self, click: Click) -> None:
         """Until it is acknowledged it stays late; some are sent once more then."""
@@ -179,7 +234,10 @@ class Visitor(ShortlistUser):
         if not click.is_sent:
             click.is_sent = True
             clicks[click.bandit, "sent"] += 1
-        receipt = self.ask("rewards", "POST", "/v1/rewards", {"rewards": [click.body]}, judge)
+        is_by_event = rng.random() < BY_EVENT
+        reward = {**(click.event if is_by_event else click.token), "arm": click.arm, "value": 1.0}
+        name = "rewards by event" if is_by_event else "rewards"
+        receipt = self.ask(name, "POST", "/v1/rewards", {"rewards": [reward]}, judge)
         if receipt is None:
             self.late.append(click)
         elif not click.is_acknowledged:
@@ -272,7 +330,7 @@ def set_up(environment: Environment, **_: Any) -> None:
         user.ask(
             "set-up", "PUT", f"/v1/bandits/{HOME}", {**common, "context": {"fields": fields}, "log": {}}
         ),
-        user.ask("set-up", "PUT", f"/v1/bandits/{OWN}", {**common, "scope": "per_key"}),
+        user.ask("set-up", "PUT", f"/v1/bandits/{OWN}", {**common, "scope": "per_key", "log": {}}),
     ]
     if None in made:
         environment.process_exit_code = 1
@@ -292,23 +350,41 @@ def count_and_clean_up(environment: Environment, **_: Any) -> None:
 
 
 def _count(environment: Environment, user: ShortlistUser) -> None:
-    """Rewards of HOME, as its learner and its log have them."""
-    found, ends = (-1, -1), time.monotonic() + SETTLE_S
-    least, most = clicks[HOME, "acknowledged"], clicks[HOME, "sent"]
-    while min(found) < least and time.monotonic() < ends:
-        gevent.sleep(1.0)  # other processes learn of it at their next poll
-        paths = "/readyz", f"/v1/bandits/{HOME}/learners/_global", f"/v1/bandits/{HOME}/report"
-        answers = [user.client.get(path, name="settle") for path in paths]
-        if all(answer.ok for answer in answers):
-            ready, learner, report = (answer.json() for answer in answers)
-            logged = sum(group["decisions"] * (group["mean_reward"] or 0.0) for group in report["groups"])
-            found = (learner["observations"], round(logged)) if ready["backlog"] == 0 else found
-    told = f"{least} rewards were acknowledged, {most} sent: {found[0]} are learned, {found[1]} in the log"
-    log.info(told)
-    wrong = None if least <= min(found) and max(found) <= most else WrongAnswer(told)
-    environment.events.request.fire(
-        request_type="CHECK", name="counted once", response_time=0, response_length=0, exception=wrong
-    )
+    """Rewards of both bandits, as their learners and their logs have them."""
+    for bandit in (HOME, OWN):
+        found, ends = (-1, -1), time.monotonic() + SETTLE_S
+        least, most = clicks[bandit, "acknowledged"], clicks[bandit, "sent"]
+        while min(found) < least and time.monotonic() < ends:
+            gevent.sleep(1.0)  # other processes learn of it at their next poll
+            found = _counted(user, bandit) or found
+        told = (
+            f"{bandit}: {least} rewards were acknowledged, {most} sent: "
+            f"{found[0]} are learned, {found[1]} in the log"
+        )
+        log.info(told)
+        wrong = None if least <= min(found) and max(found) <= most else WrongAnswer(told)
+        environment.events.request.fire(
+            request_type="CHECK", name="counted once", response_time=0, response_length=0, exception=wrong
+        )
+
+
+def _counted(user: ShortlistUser, bandit: str) -> tuple[int, int] | None:
+    """How many rewards are learned, and how many are in the log; None while some wait for a worker."""
+    ready = user.client.get("/readyz", name="settle")
+    report = user.client.get(f"/v1/bandits/{bandit}/report?bucket_s=3600", name="settle")
+    if not (ready.ok and report.ok) or ready.json()["backlog"]:
+        return None
+    learned, cursor = 0, ""
+    while cursor is not None:
+        path = f"/v1/bandits/{bandit}/learners?limit=1000{cursor and f'&cursor={cursor}'}"
+        page = user.client.get(path, name="settle")
+        if not page.ok:
+            return None
+        learned += sum(learner["observations"] for learner in page.json()["items"])
+        cursor = page.json()["next"]
+    # Means of keys are only computed now and then; buckets count on.
+    groups = [group for bucket in report.json()["buckets"] for group in bucket["groups"]]
+    return learned, round(sum(group["decisions"] * (group["mean_reward"] or 0.0) for group in groups))
 
 
 @events.report_to_master.add_listener

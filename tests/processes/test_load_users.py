@@ -1,4 +1,4 @@
-"""`load_tests/locustfile.py`: its users against two processes, one of which is killed, and wrong answers."""
+"""`load_tests/locustfile.py`: its users, a process or the whole service that is killed, and wrong answers."""
 
 from __future__ import annotations
 
@@ -63,41 +63,65 @@ def test_users_find_no_wrong_answer_and_leave_nothing(tmp_path: Path):
         status = users.end()
         assert (status, users.errors()) == (0, ""), users.text
         assert "Traceback" not in users.text, users.text
-        calls = {"arms", "choose", "log", "report", "rewards"}
+        calls = {"arms", "candidates", "choose", "log", "page", "report", "rewards", "rewards by event"}
         assert users.requests().keys() == {*calls, "set-up", "settle", "clean-up", "counted once"}
         assert_nothing_is_left(service)
 
 
 def test_rewards_count_once_though_a_process_is_killed(tmp_path: Path):
-    """Requests that the killed process had are failures; no answer is wrong."""
     with serving(tmp_path, "--workers", "2") as service:
         words = ["pgrep", "-f", "-P", str(service.pid), "serve_child"]
         before = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
         users = Users(tmp_path, service.url, "-f", f"{LOCUSTFILE}", "-u", "20", "-r", "20", "-t", "15s")
         try:
-            with Client(service.url) as client:
-                wait_until_sync(
-                    lambda: any(
-                        bandit.id == "locust-load-test-home" for bandit in client.bandits()
-                    ) and client.get_learner("locust-load-test-home").observations >= 20,
-                    what="some rewards are learned",
-                )  # fmt: skip
+            wait_until_some_is_learned(service)
             os.kill(int(before[-1]), signal.SIGKILL)
         finally:
             users.end()
-        assert users.requests()["counted once"] == (1, 0), users.text
-        assert "WrongAnswer" not in users.errors(), users.text
-        assert "Traceback" not in users.text, users.text
+        assert_each_counted_once(users)
         assert_nothing_is_left(service)
+
+
+def test_rewards_count_once_though_the_service_is_killed_and_started_again(tmp_path: Path):
+    with serving(tmp_path) as service:
+        users = Users(tmp_path, service.url, "-f", f"{LOCUSTFILE}", "-u", "20", "-r", "20", "-t", "20s")
+        try:
+            wait_until_some_is_learned(service)
+            service.kill()
+            with serving(tmp_path, "--port", f"{service.port}") as again:
+                users.end()
+                assert_each_counted_once(users)
+                assert_nothing_is_left(again)
+        finally:
+            users.end()
+
+
+def wait_until_some_is_learned(service: Service) -> None:
+    with Client(service.url) as client:
+        wait_until_sync(
+            lambda: any(
+                bandit.id == "locust-load-test-home" for bandit in client.bandits()
+            ) and client.get_learner("locust-load-test-home").observations >= 20,
+            what="some rewards are learned",
+        )  # fmt: skip
+
+
+def assert_each_counted_once(users: Users) -> None:
+    """Of both bandits. Requests that a killed process had are failures; no answer is wrong."""
+    assert users.requests()["counted once"] == (2, 0), users.text
+    assert "WrongAnswer" not in users.errors(), users.text
+    assert "Traceback" not in users.text, users.text
 
 
 WRONG = (
     "an arm outside of the filter",
+    "an arm that is no candidate",
+    "an arm that is twice on a page",
     "a reward that was acknowledged is accepted once more",
     "a click that is in the log twice",
 )
-# The service is one that counts each reward twice, and lists arms that do not match. The run ends once all
-# of WRONG is found: how much users do in ten seconds is the machine's.
+# The service is one that counts each reward twice, and hears of no filters, candidates or distinct rows.
+# The run ends once all of WRONG is found: how much users do in ten seconds is the machine's.
 BROKEN = """
 import sys
 sys.path.insert(0, {folder!r})
@@ -105,13 +129,14 @@ from locustfile import *
 import locustfile
 
 real, missing = ShortlistUser.ask, {{*{wrong!r}}}
+unheard = {{"filter", "candidates", "distinct"}}
 
 def ask(self, name, method, path, body=None, judge=None):
-    if name == "choose" and body.get("filter") is not None:
-        body = {{each: value for each, value in body.items() if each != "filter"}}
+    if name in {{"choose", "candidates", "page"}}:
+        body = {{key: value for key, value in body.items() if key not in unheard}}
     if name == "set-up" and "/bandits/" in path:
         body = {{**body, "reward": {{"aggregate": "sum"}}}}
-    if name == "rewards":
+    if path == "/v1/rewards":
         body = {{"rewards": [{{**body["rewards"][0], "reward_id": locustfile.uuid.uuid4().hex}}]}}
     return real(self, name, method, path, body, judge)
 
