@@ -268,12 +268,16 @@ def new_key(name: str, scopes: Iterable[str], restrictions: Mapping[str, str] = 
 
 
 def _parsed(entry: str) -> tuple[bytes, ApiKey]:
-    name, _, rest = entry.partition(":")
+    name, described, rest = entry.partition(":")
+    # Without a colon it is perhaps the key itself, which no log may show.
+    if not described or not _NAME.fullmatch(name):
+        raise StartupError(
+            "an API key must be written name:scope,scope:digest, as the entry that shortlist key prints, and "
+            "its name have no spaces"
+        )
     terms, colon, digest = rest.rpartition(":")  # names of bandits may have colons
     if not colon:
         terms, digest = digest, ""
-    if not _NAME.fullmatch(name):
-        raise StartupError("an API key must be written name:scope,scope:digest, and its name have no spaces")
     scopes, *given_terms = terms.split(";")
     chosen = frozenset(scopes.split(","))
     if not chosen <= set(SCOPES):

@@ -68,3 +68,12 @@ def test_a_bad_line_of_the_file_is_named_with_its_file(tmp_path: Path):
     path.write_text(f"# ours\n{entry}\n\nother:raed:{'0' * 64}\n")
     with pytest.raises(StartupError, match=r"keys, line 4: the scopes of the API key other must be of"):
         configured("", path)
+
+
+def test_a_key_in_place_of_its_entry_is_not_shown(tmp_path: Path):
+    key, _ = new_key("app", ["read"])
+    path = tmp_path / "keys"
+    path.write_text(key)
+    with pytest.raises(StartupError, match=r"keys, line 1: an API key must be written") as raised:
+        configured("", path)
+    assert key not in str(raised.value)
