@@ -77,6 +77,7 @@ PARTS = {
         "load_tests/README",
     ),
     "The project": (
+        "docs/mini",
         "docs/reading-order",
         "docs/tour",
         "docs/architecture",
