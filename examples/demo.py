@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds = next(iter(outcome.regrets.values())).shape[1]
     outcome.regrets |= baselines(game, rounds=rounds, repeats=repeats, seed=parsed.seed)
     _report(game, outcome, parsed.threads)
+    print(f"\n{_certainty(game, parsed.seed)}")
     if parsed.picture is not None:
         _draw(game, outcome, parsed.picture)
     if parsed.json is not None:
@@ -173,6 +174,16 @@ def _learning_curve(regrets: dict[str, Matrix], rounds: int) -> None:
     print("  up to round   " + "".join(f"{part[-1] + 1:7}" for part in parts))
     for name, table in regrets.items():
         print(f"  {name:14}" + "".join(f"{table[:, part].mean():7.2f}" for part in parts))
+
+
+def _certainty(game: Environment, seed: int) -> str:
+    count = len(game.learners)
+    if count < 2:
+        return f"one learner, seed {seed}: no error of these figures is known"
+    return (
+        f"seed {seed}: standard errors and intervals are over the {count} learners of this one run; "
+        "times have none"
+    )
 
 
 def _latencies(outcome: Outcome, threads: int) -> None:

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from inspect import signature
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from app.platform.command_line import Parser, writable, write
 from app.platform.errors import ShortlistError
@@ -164,6 +166,19 @@ QUICK_S = {
     "widths-without-replacement": 1,
     "table1-sampling": 2,
 }
+# What the columns of these say of their errors. Other benchmarks have no such column.
+ERRORS: Mapping[str, Mapping[str, str]] = {
+    "context": {
+        "regret_sd": "a standard deviation over seeds",
+        "error": "a standard error over splits",
+    },
+    "defaults": {"error": "a standard error over draws", "ours_error": "a standard error over worlds"},
+    "logged-draws": {"error of bias": "a standard error over logs"},
+    "people": {"error": "a standard error over draws"},
+    "personalizer": {"error": "a standard error over seeds"},
+    "places": {"se": "a standard error over draws"},
+    "regret": {"regret_sd": "a standard deviation over seeds"},
+}
 _LIST_END = "Second column: what --quick takes of one core; without it a run takes several times as long."
 
 
@@ -210,8 +225,22 @@ def _bench(parsed: argparse.Namespace) -> int:
             raise ShortlistError(f"--{name}: {REFUSALS[name].format(parsed.name)}")
     with _timed():
         found = run(parsed.quick, **options)
+    print(certainty(found))
     write(parsed.json, found)
     return int(found.get("failed", False))
+
+
+def certainty(found: Mapping[str, Any]) -> str:
+    """One line that says how sure the figures of a benchmark are. ``found``: its record."""
+    columns = ERRORS.get(found["benchmark"], {})
+    told = [
+        f"{column} is {what}"
+        for column, what in columns.items()
+        if any(isfinite(row[column]) for row in found["rows"] if row.get(column) is not None)
+    ]
+    if not told:
+        return f"one run, seed {found['seed']}: no error of its figures is known"
+    return f"seed {found['seed']}; {', '.join(told)}"
 
 
 def _reproduce(parsed: argparse.Namespace) -> int:

@@ -53,6 +53,11 @@ from studies.measurement import report
 SEED = 7_201
 ROUNDS, SHOWN = 20, 5
 QUICK_PLAYED, QUICK_OTHERS, QUICK_ROUNDS, QUICK_ARMS = 30, 200, 10, 600
+QUICK_IS = (
+    f"quick: smaller worlds of the same kinds, with {QUICK_PLAYED} people (shop: {2 * QUICK_PLAYED}), "
+    f"{QUICK_ROUNDS} rounds, {QUICK_ARMS} arms (films: all) and one draw.\nThese ratios are not those of "
+    "docs/measurements.md, and others may lead here: for those, run it without --quick."
+)
 DRAWS = 3
 EARLY, WINDOW = 5, 5
 WITHIN_S = 86_400
@@ -81,7 +86,10 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
     """
     ways = list(opponents.installed(opponents.OPPONENTS))
     rounds, draws = (QUICK_ROUNDS, 1) if quick else (ROUNDS, DRAWS)
-    return report("people", rows_of(worlds(quick, data), ways, rounds=rounds, draws=draws), seed=SEED)
+    found = report("people", rows_of(worlds(quick, data), ways, rounds=rounds, draws=draws), seed=SEED)
+    if quick:
+        print(QUICK_IS)
+    return found
 
 
 def rows_of(

@@ -52,6 +52,7 @@ def test_the_synthetic_environment(capsys: pytest.CaptureFixture[str], tmp_path:
     options = ("--json", str(kept), "--picture", str(drawn))
     regret, text = run_demo(capsys, "--runs", "2", "--rounds", "60", *options)
     assert f"a picture of it: {drawn}" in text
+    assert "seed 1: standard errors and intervals are over the 2 learners of this one run" in text
     picture = ET.parse(drawn)
     assert len(picture.findall(".//{*}polyline")) == 4
     assert {each.text for each in picture.findall(".//{*}text")} >= {"Sub-TS", "most popular", "round"}

@@ -178,6 +178,16 @@ def test_a_wrong_folder_is_named_and_without_one_films_are_left_out(
     assert "films are left out" in capsys.readouterr().out
 
 
+def test_a_quick_run_says_that_its_worlds_are_smaller(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(people, "rows_of", lambda *_, **__: [{"ratio": 1.0}])
+    people.run(True)
+    assert "smaller worlds of the same kinds, with 30 people" in capsys.readouterr().out
+    people.run(False)
+    assert "smaller worlds" not in capsys.readouterr().out
+
+
 def test_the_table_and_the_picture_are_those_of_the_file():
     """`python -m studies.bench.people_page` renews both."""
     record = json.loads((DOCS / "figures/people.json").read_text())
