@@ -53,8 +53,9 @@ from studies.measurement import report
 SEED = 7_201
 ROUNDS, SHOWN = 20, 5
 QUICK_PLAYED, QUICK_OTHERS, QUICK_ROUNDS, QUICK_ARMS = 30, 200, 10, 600
+QUICK_OF_SHOP = 50  # known, and new: a behaviour of DIM numbers needs more people than it has numbers
 QUICK_IS = (
-    f"quick: smaller worlds of the same kinds, with {QUICK_PLAYED} people (shop: {2 * QUICK_PLAYED}), "
+    f"quick: smaller worlds of the same kinds, with {QUICK_PLAYED} people (shop: {2 * QUICK_OF_SHOP}), "
     f"{QUICK_ROUNDS} rounds, {QUICK_ARMS} arms (films: all) and one draw.\nThese ratios are not those of "
     "docs/measurements.md, and others may lead here: for those, run it without --quick."
 )
@@ -130,7 +131,7 @@ def worlds(quick: bool, data: Path | None) -> Sequence[Callable[[int], World]]:
         partial(behaviour_worlds.sales, **smaller),
         partial(
             behaviour_worlds.shop,
-            **({"known": QUICK_PLAYED, "new": QUICK_PLAYED, "arms": QUICK_ARMS} if quick else {}),
+            **({"known": QUICK_OF_SHOP, "new": QUICK_OF_SHOP, "arms": QUICK_ARMS} if quick else {}),
         ),
     ]
     if data is None:

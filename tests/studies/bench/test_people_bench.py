@@ -178,6 +178,15 @@ def test_a_wrong_folder_is_named_and_without_one_films_are_left_out(
     assert "films are left out" in capsys.readouterr().out
 
 
+def test_every_world_of_a_quick_run_has_its_settings():
+    found = {
+        world.name: [each.name for each in people.settings(world)]
+        for world in (make(0) for make in people.worlds(True, None))
+    }
+    assert found.keys() == {"kinds", "niches", "thin", "sales", "shop"}
+    assert found["shop"] == ["begin"]
+
+
 def test_a_quick_run_says_that_its_worlds_are_smaller(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
