@@ -70,7 +70,7 @@ _RULES = [
         "read",
     ),
 ]
-_PROTOCOLS: dict[str, OtherProtocol] = {}  # by the first part of a path
+PROTOCOLS: dict[str, OtherProtocol] = {}  # by the first part of a path
 # All that a pass may be used for; what it rewards and activates must be its own.
 _OF_PASSES = re.compile(
     r"/v1/(bandits/[^/]+/choose(/batch)?|choose/batch|rewards|decisions/activate|activations)"
@@ -217,12 +217,7 @@ def open_path(method: str, path: str, scope: str) -> None:
 
 def open_protocol(prefix: str, protocol: OtherProtocol) -> None:
     """Have all calls below ``prefix``, such as /personalizer, speak another protocol than ours."""
-    _PROTOCOLS[prefix.removeprefix("/")] = protocol
-
-
-def protocol_of(path: str) -> OtherProtocol | None:
-    """The protocol of a call; None where that is ours."""
-    return _PROTOCOLS.get(path[1:].partition("/")[0]) if _PROTOCOLS else None
+    PROTOCOLS[prefix.removeprefix("/")] = protocol
 
 
 def is_for_passes(method: str, path: str) -> bool:

@@ -17,8 +17,7 @@ from prometheus_client import Counter, Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.api_keys import protocol_of
-from app.api.guard import Guard, Headers
+from app.api.guard import Guard, Headers, protocol_of
 from app.api.problems import PROBLEM, kind_of, problem, problem_of
 from app.platform.answers import Answers, HttpAnswer
 from app.platform.deadlines import CallerLeft, OneCall, set_caller

@@ -18,7 +18,15 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from starlette.types import Scope
 
-from app.api.api_keys import ApiKey, configured, is_for_passes, may_be_dry_run, protocol_of, scope_of
+from app.api.api_keys import (
+    PROTOCOLS,
+    ApiKey,
+    OtherProtocol,
+    configured,
+    is_for_passes,
+    may_be_dry_run,
+    scope_of,
+)
 from app.api.problems import headers_of
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
@@ -191,6 +199,11 @@ class Guard:
         except OSError:
             return None
         return status.st_mtime_ns, status.st_size
+
+
+def protocol_of(path: str) -> OtherProtocol | None:
+    """The protocol of a call; None where that is ours."""
+    return PROTOCOLS.get(path[1:].partition("/")[0])
 
 
 def key_of(request: Request) -> ApiKey | None:

@@ -244,7 +244,9 @@ class Bandit(msgspec.Struct, frozen=True):
     @property
     def learner_dim(self) -> int:
         """Dimension of what learners learn."""
-        return learner_dim(self.record, self.arm_dim, self.context)
+        # As ``learner_dim``, by what is there: each choice asks for it several times.
+        more = 0 if self.context is None else self.context.more_numbers(self.arm_dim)
+        return self.arm_dim + more + self.match_dim + self.record.intercept
 
     @property
     def state_bytes(self) -> int:
