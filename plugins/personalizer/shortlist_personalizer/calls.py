@@ -229,7 +229,9 @@ async def _activate(request: Request, bandit: Bandit, events: Sequence[str]) -> 
 
 
 def _of_receipt(receipt: Any) -> Response:
-    """204, also for what came before. Raises NotFound, Invalid: for what was not taken."""
+    """204, also for what came before, or if some of several were taken. Raises NotFound, Invalid."""
+    if receipt.get("accepted") or receipt["duplicate"]:
+        return Response(status_code=NO_CONTENT)
     for rejected in receipt["rejected"]:
         if rejected["code"] == "unknown_event":
             raise NotFound(NO_EVENT)

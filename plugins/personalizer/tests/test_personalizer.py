@@ -92,7 +92,8 @@ def test_the_client_of_2022_ranks_rewards_and_activates(server: Server):
         assert len({slot["rewardActionId"] for slot in shown}) == 2
         assert shown[1]["rewardActionId"] != "ice cream"
         client.activate_multi_slot("page 1")
-        client.reward_multi_slot("page 1", {"reward": [{"slotId": "side bar", "value": 0.5}]})
+        some = [{"slotId": "side bar", "value": 0.5}, {"slotId": "not there", "value": 0.5}]
+        client.reward_multi_slot("page 1", {"reward": some})
     values = server.rewards_with({0.25, 0.5, 0.75})
     assert sorted(value for value in values if value in {0.25, 0.5, 0.75}) == [0.25, 0.5, 0.75]
 
@@ -204,6 +205,11 @@ def test_an_apprentice_shows_the_first_action_and_learns_from_it(tmp_path: Path)
             address = ["--url", service.url, "--key", keys[2][0]]
             told = run("personalizer", "init", name, *options, *address, cwd=tmp_path)
             assert told.returncode == 0, told.stderr
+        large = ["--features", "2000", "--url", service.url, "--key", keys[2][0]]
+        refused = run("personalizer", "init", "large", *large, cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "at most 1,024" in refused.stderr
+        assert [one.id for one in admin.catalogues()] == ["one", "two"]
         for (key, _), name in zip(keys, ("one", "two"), strict=False):
             with httpx.Client(headers={KEY_HEADER: key}, timeout=60.0) as http:
                 address = f"{service.url}/personalizer"
