@@ -257,7 +257,7 @@ async def test_keys_are_replaced_while_the_service_runs(store_url: str, tmp_path
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ("nothing", "scopes"), ("_:read:" + "0" * 64, "name:scope"), ("app::" + "0" * 64, "scopes"),
+        ("nothing", "name:scope"), ("_:read:" + "0" * 64, "name:scope"), ("app::" + "0" * 64, "scopes"),
         ("app:chose:" + "0" * 64, "scopes of the API key app"), ("app:read:" + "0" * 63, "64 hexadecimal"),
         ("app:read", "64 hexadecimal"), (":read:" + "0" * 64, "name"), ("app:read:" + "G" * 64, "64 hexadec"),
     ],

@@ -134,6 +134,7 @@ async def test_a_session_over_standard_input_and_output_learns(service: Service)
         await ok(client, "reward", decision=listed["decision"], value=0, arm="new")
         with Client(service.url, key=ADMIN) as direct:
             wait_until_sync(lambda: len(direct.list_log("router").items) > 40, what="the rows are written")
+            wait_until_sync(lambda: direct.ready().backlog == 0, what="the last reward is learned")
             assert direct.get_learner("router", "_global").observations == 41
         explained = await ok(client, "explain", decision=choice["decision"])
         assert [arm["id"] for arm in explained["row"]["arms"]] == ["coder"]
