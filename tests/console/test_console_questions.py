@@ -274,6 +274,7 @@ def test_a_quota_is_made_changed_and_deleted(browser: Browser, furnished: Servic
         ).click()
         quotas = page.get_by_role("region", name="Quotas")
         expect(quotas.locator("tbody tr", has_text="films-of-4")).to_contain_text("99")
+        expect(page.get_by_role("form", name="Change films-of-4")).to_have_count(0)
         page.get_by_role("button", name="Change films-of-4").click()
         page.locator(".destroy summary", has_text="Delete films-of-4").click()
         page.get_by_label("Type films-of-4 to go on").fill("films-of-4")
