@@ -39,13 +39,14 @@ from app.api import (
     rewards,
 )
 from app.api.gateway import Gateway
-from app.api.guard import EXPOSED, Guard
+from app.api.guard import EXPOSED, Guard, protocol_of
 from app.api.pages import StaticFile
 from app.api.strict_json import JSON, encoded
 from app.indexes.limits import IndexLimits
 from app.platform import plugin_settings
 from app.platform.answers import Answers
 from app.platform.background import end
+from app.platform.errors import NotFound
 from app.platform.logs import provider, telemetry
 from app.platform.metrics import Metrics
 from app.platform.pauses import Pauses
@@ -117,7 +118,11 @@ class Application(FastAPI):
         try:
             await self.router(scope, receive, send)
         except HTTPException as error:  # no route takes the request: nothing was sent
-            await problems.of_the_framework(Request(scope), error)(scope, receive, send)
+            if (protocol := protocol_of(scope["path"])) is None:
+                response = problems.of_the_framework(Request(scope), error)
+            else:
+                response = protocol.refuse(NotFound("there is no such call"), scope["method"])
+            await response(scope, receive, send)
 
     def openapi_file(self) -> StaticFile:
         """The same as it is answered; encoded once."""

@@ -290,3 +290,5 @@ def test_an_installation_without_a_bandit_says_what_makes_one(tmp_path: Path):
         answer = httpx.post(f"{service.url}/personalizer/rank", json=RANK, timeout=60.0)
         assert answer.status_code == 404
         assert "shortlist personalizer init personalizer" in answer.json()["error"]["message"]
+        answer = httpx.get(f"{service.url}/personalizer/configurations/service", timeout=60.0)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "ResourceNotFound")
