@@ -45,7 +45,7 @@ from app.api.fields import (
     span,
 )
 from app.api.filters import AtMostBody, FilterBody, parsed_filter
-from app.api.guard import check_catalogue, key_of
+from app.api.guard import check_bandit, check_catalogue, key_of
 from app.api.imports import BLOCKS_BODY, blocks_of
 from app.api.inner_calls import inner_call
 from app.api.limits import MAX_BLOCK_ARMS
@@ -109,6 +109,7 @@ __all__ = [
     "Weights",
     "answer_of",
     "blocks_of",
+    "check_bandit",
     "check_catalogue",
     "document_of",
     "encoded",

@@ -32,6 +32,7 @@ from shortlist_service.routes import (
     Response,
     RouteDependencies,
     Routes,
+    check_bandit,
     inner_call,
     is_identifier,
     json_router,
@@ -75,6 +76,7 @@ class ServedBandit:
         if key is not None and key.bandits is not None and len(key.bandits) == 1:
             (name,) = key.bandits
         try:
+            check_bandit(request, name)
             return await self._bandits.get(name)
         except NotFound:
             raise NotFound(f"there is no bandit {name}: run `shortlist personalizer init {name}`") from None
@@ -99,7 +101,7 @@ async def rank(body: RankBody, request: Request, personalizer_bandit: Provided[S
     event_id = body.event_id or secrets.token_hex(16)
     excluded = _excluded(body.excluded_actions, body.actions, "excludedActions")
     choice = {
-        **_choice(bandit, body.actions, excluded, body.context_features or [], []),
+        **_choice(_candidates(bandit, body.actions), excluded, _context(bandit, body.context_features)),
         "event_id": identifier(event_id),
         "activate": not body.defer_activation,
         "include": ["ranking"],
@@ -137,18 +139,20 @@ async def rank_slots(
     bandit = await personalizer_bandit.of(request)
     event_id = body.event_id or secrets.token_hex(16)
     _each_once([slot.id for slot in body.slots], "slots")
-    actions = {action.id: action for action in body.actions}
+    # Once for all slots: to hash all features again for each of 50 would keep other requests waiting.
+    candidates, context = _candidates(bandit, body.actions), _context(bandit, body.context_features)
     requests = []
     for number, slot in enumerate(body.slots):
-        if slot.baseline_action not in actions:
+        if slot.baseline_action not in candidates:
             raise Invalid("must be the id of an action", path=("slots", number, "baselineAction"))
         excluded = _excluded(slot.excluded_actions, body.actions, "slots", number, "excludedActions")
         # First, since a holdout that serves the caller's candidates serves the first.
-        baseline = actions[slot.baseline_action]
-        ordered = [baseline, *(action for action in body.actions if action is not baseline)]
+        ordered = {slot.baseline_action: candidates[slot.baseline_action], **candidates}
+        # In a namespace of its own, so that a field of a slot is none of the context.
+        own = _context(bandit, [{"slot": features} for features in slot.features or []])
         requests.append(
             {
-                **_choice(bandit, ordered, excluded, body.context_features or [], slot.features or []),
+                **_choice(ordered, excluded, [a + b for a, b in zip(context, own, strict=True)]),
                 "event_id": slot_event(event_id, slot.id),
                 "activate": not body.defer_activation,
             }
@@ -239,29 +243,29 @@ def _of_receipt(receipt: Any) -> Response:
     return Response(status_code=NO_CONTENT)
 
 
-def _choice(
-    bandit: Bandit,
-    actions: Sequence[ActionBody],
-    excluded: frozenset[str],
-    context_features: Features,
-    slot_features: Features,
-) -> dict[str, Any]:
-    """What a choice among ``actions`` says of them and of its context. Raises Invalid."""
+def _candidates(bandit: Bandit, actions: Sequence[ActionBody]) -> Mapping[str, Mapping[str, Any]]:
+    """The actions as candidates of a choice, by their ids, in order. Raises Invalid: two have one id."""
     _each_once([action.id for action in actions], "actions")
     size = bandit.catalogue.dim
-    candidates = [
-        {"id": identifier(action.id), "features": hashed(action.features, size)}
+    return {
+        action.id: {"id": identifier(action.id), "features": hashed(action.features, size)}
         for action in actions
-        if action.id not in excluded
-    ]
-    if not candidates:
+    }
+
+
+def _context(bandit: Bandit, features: Features | None) -> list[float]:
+    """The numbers of a context; none of a bandit without one."""
+    return [] if bandit.context is None else hashed(features or [], bandit.context.encoding.dim)
+
+
+def _choice(
+    candidates: Mapping[str, Mapping[str, Any]], excluded: frozenset[str], context: list[float]
+) -> dict[str, Any]:
+    """What a choice says of its candidates and of its context. Raises Invalid: all are excluded."""
+    eligible = [candidate for action_id, candidate in candidates.items() if action_id not in excluded]
+    if not eligible:
         raise Invalid("all actions are excluded", path=("excludedActions",))
-    choice: dict[str, Any] = {"candidates": candidates}
-    if bandit.context is not None:
-        # In a namespace of its own, so that a field of a slot is none of the context.
-        context = [*context_features, *({"slot": features} for features in slot_features)]
-        choice["context"] = hashed(context, bandit.context.encoding.dim)
-    return choice
+    return {"candidates": eligible} | ({"context": context} if context else {})
 
 
 def _excluded(
