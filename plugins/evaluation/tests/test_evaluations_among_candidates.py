@@ -41,10 +41,16 @@ def brought(rng: np.random.Generator, count: int) -> list[Json]:
     return [{"id": arm, "features": rng.normal(size=DIM).tolist()} for arm in names]
 
 
-async def logged(api: Api, name: str, count: int) -> list[Json]:
+async def logged(api: Api, name: str, count: int, *, unkept: int = 0) -> list[Json]:
+    """The last rows, of which ``unkept`` have no candidates.
+
+    A reward may write a row before its choice does, which has no candidates until then.
+    """
+
     async def found() -> list[Json]:
         rows = await api.listed(f"/v1/bandits/{name}/log")
-        return rows[len(rows) - count :] if len(rows) in {count, 9 + count} else []
+        is_whole = sum(row.get("candidates", ()) is None for row in rows) == unkept
+        return rows[len(rows) - count :] if is_whole and len(rows) in {count, 9 + count} else []
 
     return await wait_until(found, what="the rows")
 
@@ -164,7 +170,7 @@ async def test_what_is_not_known_is_left_out_and_counted(shared: Api):
     bodies += [{"candidates": [*own, "a4"], "filter": {"even": True}}, {"candidates": own}]
     for body in bodies:
         await shared.choose("left", **body)
-    await logged(shared, "left", len(bodies))
+    await logged(shared, "left", len(bodies), unkept=1)
     answer = await evaluate(shared, "left", {"policy": "softmax", "temperature": 2.0})
     assert (answer["logged"]["decisions"], answer["logged"]["left_out"]) == (9 + 3, 2)
     assert any("candidates" in warning for warning in answer["warnings"])
