@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import redis
 
-from app.learning.fold import fold
+from app.fold.fold import fold
 from app.records.log_entries import RewardEntry, decoded_all, encode
 from app.records.records import vector_to_bytes
 from app.storage.embedded.server import EmbeddedServer

@@ -107,10 +107,12 @@ AREAS = {
     ),
     # The one function that decides what a log says about learners.
     "fold": Area(
-        ("app/learning/fold.py",),
+        ("app/fold/fold.py",),
         (
-            "tests/learning/test_fold_by_hand.py",
-            "tests/learning",
+            "tests/fold/test_fold_by_hand.py",
+            "tests/fold",
+            "tests/rewards",
+            "tests/learners",
             "tests/contracts/test_store_folding.py",
             "tests/contracts/test_store_tails.py",
             "tests/workers/test_reward_ingestion.py",

@@ -44,6 +44,7 @@ TESTS = {
     "repeats": (
         "tests/exposure_limits/test_caps.py",
         "tests/policies",
+        "tests/selection",
         "tests/api/test_repeats.py",
         "plugins/campaigns/tests/test_slate_rules.py",
         "tests/api/test_diverse.py",
@@ -56,7 +57,9 @@ TESTS = {
     "linear": ("algorithms/tests/linear",),
     "evaluation": ("algorithms/tests/evaluation",),
     "rewards": (
-        "tests/learning",
+        "tests/rewards",
+        "tests/fold",
+        "tests/learners",
         "tests/contracts/test_store_folding.py",
         "tests/contracts/test_store_tails.py",
         "tests/api/test_revised_rewards.py",
@@ -96,7 +99,9 @@ TESTS = {
     ),
     "workers": (
         "tests/workers",
-        "tests/learning",
+        "tests/rewards",
+        "tests/fold",
+        "tests/learners",
         "tests/indexes/test_shared_arms.py",
         "tests/catalogues",
         "tests/replication",
@@ -115,7 +120,7 @@ TESTS = {
     ),
     "moves": (
         "algorithms/tests/linear/test_feature_map.py",
-        "tests/learning/test_fold_across_moves.py",
+        "tests/fold/test_fold_across_moves.py",
         "tests/api/test_moving.py",
         "tests/api/test_move_requests.py",
         "tests/workers/test_carrying.py",
@@ -123,14 +128,15 @@ TESTS = {
     "prior": (
         "algorithms/tests/linear/test_prior_of_keys.py",
         "tests/workers/test_prior_fitting.py",
-        "tests/learning/test_prior_fits.py",
-        "tests/learning/test_effect_versions.py",
-        "tests/learning/test_arm_sums.py",
+        "tests/learners/test_prior_fits.py",
+        "tests/learners/test_effect_versions.py",
+        "tests/fold/test_arm_sums.py",
         "tests/api/test_learned_prior.py",
         "tests/api/test_changes_of_arm_effects.py",
     ),
     "policies": (
         "tests/policies",
+        "tests/selection",
         "tests/api/test_policy_contract.py",
         "plugins/evaluation/tests",
         "tests/api/test_elimination_policies.py",

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from app.api.api_keys import new_key
-from app.learning.replay import compare
+from app.fold.replay import compare
 from app.platform.errors import StartupError
 from app.platform.settings import Settings
 from app.storage.copying import copy

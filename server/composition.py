@@ -28,20 +28,12 @@ from app.exposure_limits.quotas import Quotas
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.indexes.limits import IndexLimits
 from app.indexes.shared_arms import SharingGroup
-from app.learning.decisions import Decisions
-from app.learning.effect_fits import EffectFits
-from app.learning.erasure import Erasure
-from app.learning.events import Events
-from app.learning.learned_log import LearnedLog
-from app.learning.learned_priors import LearnedPriors
-from app.learning.learner_copies import LearnerCopies
-from app.learning.learners import Learners
-from app.learning.prior_fits import PriorFits
-from app.learning.reward_entries import RewardEntries
-from app.learning.rewards import Rewards
-from app.learning.served_effects import ServedEffects
-from app.learning.tokens import TokenSecrets, TokenSigner
-from app.learning.warm_start import WarmStart
+from app.learners.effect_fits import EffectFits
+from app.learners.learned_priors import LearnedPriors
+from app.learners.learner_copies import LearnerCopies
+from app.learners.learners import Learners
+from app.learners.prior_fits import PriorFits
+from app.learners.served_effects import ServedEffects
 from app.measuring.explain import Explanations
 from app.measuring.export import Exports
 from app.measuring.jobs import Jobs
@@ -58,8 +50,6 @@ from app.platform.pauses import Pauses
 from app.platform.plugins import start_errors
 from app.platform.settings import Settings
 from app.policies.base import PolicyDependencies
-from app.policies.covers import Covers
-from app.policies.effect_tables import EffectTables
 from app.policies.elimination_state import EliminationCache
 from app.policies.policy_states import PolicyStates
 from app.policies.registry import POLICIES
@@ -68,6 +58,16 @@ from app.replication import health
 from app.replication.expected_store import ExpectedStore
 from app.replication.health import Health
 from app.replication.sync import RemoteWorkers, Sync
+from app.rewards.decisions import Decisions
+from app.rewards.erasure import Erasure
+from app.rewards.events import Events
+from app.rewards.learned_log import LearnedLog
+from app.rewards.reward_entries import RewardEntries
+from app.rewards.rewards import Rewards
+from app.rewards.tokens import TokenSecrets, TokenSigner
+from app.rewards.warm_start import WarmStart
+from app.selection.covers import Covers
+from app.selection.effect_tables import EffectTables
 from app.serving.arm_list import ArmList, NoArmList
 from app.serving.choice import kept_decision
 from app.serving.choosing import Choosing

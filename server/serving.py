@@ -29,11 +29,10 @@ from threadpoolctl import threadpool_limits
 from app.api import limits
 from app.bandits.spaces import Moves
 from app.catalogues.kinds import ENGINE_KINDS
-from app.learning.effect_fits import EffectFits
-from app.learning.erasure import Erasure
-from app.learning.learned_priors import LearnedPriors
-from app.learning.prior_fits import PriorFits
-from app.learning.served_effects import ServedEffects
+from app.learners.effect_fits import EffectFits
+from app.learners.learned_priors import LearnedPriors
+from app.learners.prior_fits import PriorFits
+from app.learners.served_effects import ServedEffects
 from app.platform.answers import Unread
 from app.platform.background import end, leave
 from app.platform.errors import StartupError
@@ -44,6 +43,7 @@ from app.platform.plugin_settings import names_of_plugins
 from app.platform.settings import VERSION, Settings, misspelled, refuse_bounds_of_kinds
 from app.replication.expected_store import ExpectedStore
 from app.replication.health import watch_memory
+from app.rewards.erasure import Erasure
 from app.serving.choice import kept_decision
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store

@@ -10,6 +10,6 @@ What is refused is a ``pydantic.ValidationError``. A time below ``FIRST_MS`` is 
 from app.api.fields import Identifier
 from app.api.observations import ObservationItem
 from app.api.rewards import RewardItem
-from app.learning.reward_entries import FIRST_MS
+from app.rewards.reward_entries import FIRST_MS
 
 __all__ = ["FIRST_MS", "Identifier", "ObservationItem", "RewardItem"]

@@ -18,10 +18,10 @@ docstring of ``Constraint`` says in which order a choice calls its methods.
 from app.filters.filter import Filter, none_of
 from app.filters.filter import parse as parse_filter
 from app.platform.documents import Document
-from app.policies.limits import AtMost, CappedValues, Limit
-from app.policies.request import ChooseRequest
-from app.policies.rules import Pin
-from app.policies.selection import SelectionRequest
+from app.selection.limits import AtMost, CappedValues, Limit
+from app.selection.request import ChooseRequest
+from app.selection.rules import Pin
+from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
 from app.serving.constraints.plugin_constraint import PluginConstraint
 from app.storage.types import LearnerId

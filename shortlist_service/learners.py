@@ -14,13 +14,13 @@ from app.bandits.effect_version import EffectVersion
 from app.bandits.history_prior import begins_with
 from app.bandits.prior_version import PriorVersion, imported
 from app.bandits.spaces import SpaceMap, Spaces
-from app.learning.effects_of_rows import SumsOfArms, arms_after, effects_of
-from app.learning.fold import States, learned
-from app.learning.learned_priors import LearnedPriors
-from app.learning.learner_copies import checked_state
-from app.learning.learner_sums import RewardRows, merged, state_of
-from app.learning.prior_fits import prior_of
-from app.learning.served_effects import ServedEffects
+from app.fold.fold import States, learned
+from app.fold.learner_sums import RewardRows, merged, state_of
+from app.learners.effects_of_rows import SumsOfArms, arms_after, effects_of
+from app.learners.learned_priors import LearnedPriors
+from app.learners.learner_copies import checked_state
+from app.learners.prior_fits import prior_of
+from app.learners.served_effects import ServedEffects
 from app.records.arm_sums import ArmSums
 from app.records.log_entries import Item
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes

@@ -25,13 +25,13 @@ from app.bandits.completion import PolicyNeeds
 from app.bandits.settings import BanditRecord
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.platform.documents import Document
-from app.policies.arm_effects import ArmEffects, Directions
 from app.policies.base import Exploring, Policy, PolicyDependencies
-from app.policies.covers import Covers
-from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.stateful import StatefulPolicy
 from app.policies.targets import DrawsLists, Evaluable, EvaluationBatch, Lists, Pool, Target, Weighed
 from app.policies.thompson import ThompsonTarget
+from app.selection.arm_effects import ArmEffects, Directions
+from app.selection.covers import Covers
+from app.selection.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Rows, TopK
 

@@ -57,13 +57,13 @@ from app.api.strict_json import JSON, SEVERAL_CALLS, Provided, StrictModel, enco
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
-from app.learning.learners import Learners
-from app.learning.rewards import Receipt, Rewards
-from app.learning.warm_start import WarmStart
+from app.learners.learners import Learners
 from app.moving.moving import Moving
 from app.platform.documents import Answer
 from app.platform.ids import is_identifier, refuse_repeats
 from app.platform.pages import page_by_name
+from app.rewards.rewards import Receipt, Rewards
+from app.rewards.warm_start import WarmStart
 from app.storage.store import Store
 
 __all__ = [

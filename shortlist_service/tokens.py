@@ -5,6 +5,6 @@ from shortlist_service.tokens import decision_of, raw_of
 decision_of(raw_of(choice.decision)).id
 """
 
-from app.learning.tokens import Decision, decision_of, raw_of
+from app.rewards.tokens import Decision, decision_of, raw_of
 
 __all__ = ["Decision", "decision_of", "raw_of"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app.bandits.spaces import Spaces
-from app.learning.arm_sums import NOTHING_TAUGHT, AnySums, Taught, fold_arms
-from app.learning.checkpoints import is_due, restored, tail_bytes
-from app.learning.fold import fold, moves_of, reason_of
+from app.fold.arm_sums import NOTHING_TAUGHT, AnySums, Taught, fold_arms
+from app.fold.checkpoints import is_due, restored, tail_bytes
+from app.fold.fold import fold, moves_of, reason_of
 from app.records.log_entries import DecodedEntry, Item, MoveEntry, RewardEntry, dim_of
 from app.records.records import LearnerState, state_to_bytes
 from app.storage.types import ArmId, DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner

@@ -13,7 +13,7 @@ from functools import partial
 
 from app.bandits.spaces import Moves, Spaces
 from app.bandits.versions import BanditVersion, StoredVersions
-from app.learning.checkpoints import read_together, restored
+from app.fold.checkpoints import read_together, restored
 from app.platform.background import Pace, repeat
 from app.platform.long_work import LongWork
 from app.platform.metrics import Metrics

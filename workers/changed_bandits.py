@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from app.learning.prior_fits import Fittable
+from app.learners.prior_fits import Fittable
 
 
 class KnownBandits(Protocol):

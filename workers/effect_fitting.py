@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from app.learning.effect_fits import EffectFits
-from app.learning.prior_fits import Fittable
+from app.learners.effect_fits import EffectFits
+from app.learners.prior_fits import Fittable
 from app.platform.background import repeat
 from app.platform.errors import NotFound
 from app.storage.store import Store

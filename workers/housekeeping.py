@@ -15,11 +15,11 @@ from collections.abc import Callable
 from functools import partial
 
 from app.bandits.versions import BanditVersion, StoredVersions
-from app.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
-from app.learning.erasure import Erasure
 from app.platform.background import repeat
 from app.platform.metrics import Metrics
 from app.platform.pauses import Pauses
+from app.rewards.decisions import DEDUPE_MARGIN_MS, defaults_of
+from app.rewards.erasure import Erasure
 from app.storage.store import Store
 from app.storage.types import LearnerId
 

@@ -79,7 +79,7 @@ class OnlyWorker:
 
 
 class SharedWorker:
-    """Implements ``app.learning.checkpoints.Workers``. ``start`` before use, ``stop`` afterwards.
+    """Implements ``app.fold.checkpoints.Workers``. ``start`` before use, ``stop`` afterwards.
 
     ``worker``   applies the partitions of this process
     ``leases``   say which these are

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
-from app.learning.checkpoints import read_together, restored
+from app.fold.checkpoints import read_together, restored
 from app.records.records import state_to_bytes
 from app.storage.store import Store
 from app.storage.types import LearnerId, StoredLearner

@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from app.bandits.prior_version import PriorVersion
-from app.learning.learned_priors import LearnedPriors
-from app.learning.prior_fits import PriorFits
+from app.learners.learned_priors import LearnedPriors
+from app.learners.prior_fits import PriorFits
 from app.platform.background import repeat
 from app.platform.errors import NotFound
 from app.storage.priors import PriorStore

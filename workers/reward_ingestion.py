@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from app.bandits.spaces import Moves, Spaces
-from app.learning.arm_sums import (
+from app.fold.arm_sums import (
     NOTHING_TAUGHT,
     AnySums,
     Taught,
@@ -37,8 +37,8 @@ from app.learning.arm_sums import (
     forgets,
     taught_by,
 )
-from app.learning.checkpoints import state_memory_bytes
-from app.learning.fold import is_short, spaces_of
+from app.fold.checkpoints import state_memory_bytes
+from app.fold.fold import is_short, spaces_of
 from app.platform.answers import Budget
 from app.platform.background import OUTAGES
 from app.platform.cache import BoundedCache

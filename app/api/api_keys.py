@@ -28,9 +28,9 @@ from typing import Annotated
 import msgspec
 from fastapi import Response
 
-from app.learning.tokens import Access, raw_of, text_of
 from app.platform.errors import PassExpired, ShortlistError, StartupError, Unauthorized
 from app.platform.ids import is_identifier
+from app.rewards.tokens import Access, raw_of, text_of
 
 SCOPES = ("choose", "reward", "observe", "read", "admin")
 BROWSER_SAFE = frozenset({"choose", "reward"})

@@ -14,7 +14,7 @@ from app.api.strict_json import JSON, Provided, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
-from app.learning.served_effects import Order, ServedEffects, item_of, items_of, ordered, summary_of
+from app.learners.served_effects import Order, ServedEffects, item_of, items_of, ordered, summary_of
 from app.platform.errors import NotFound
 from app.platform.pages import decode_cursor, encode_cursor, foreign, number_in
 from app.platform.pools import REQUESTS

@@ -24,7 +24,7 @@ from app.catalogues.candidates import WHERE, CandidateList, candidate_list
 from app.platform.documents import Answer
 from app.platform.errors import Forbidden, Invalid, NotFound, ShortlistError, named_by, within
 from app.platform.ids import refuse_repeats
-from app.policies.request import NO_RULES, ChooseRequest
+from app.selection.request import NO_RULES, ChooseRequest
 from app.serving.arm_list import ArmList
 from app.serving.choice import RANKING, Choice, include_name
 from app.serving.choosing import BatchRequest, Choosing, Refusal

@@ -12,8 +12,8 @@ from app.api.strict_json import StrictModel
 from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.filter import Filter, parse
 from app.platform.errors import FieldPath, Invalid
-from app.policies.limits import AtMost
-from app.policies.rules import OVER_FEATURES, Diverse, Pin, Rules
+from app.selection.limits import AtMost
+from app.selection.rules import OVER_FEATURES, Diverse, Pin, Rules
 
 # Operators are checked by ``parse``: its errors name the place within the filter.
 FilterBody = Annotated[

@@ -30,7 +30,6 @@ from app.api.api_keys import (
 from app.api.problems import headers_of
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
-from app.learning.tokens import Access
 from app.platform.errors import (
     BadRequest,
     Forbidden,
@@ -40,6 +39,7 @@ from app.platform.errors import (
     Unauthorized,
 )
 from app.platform.settings import ORIGIN, Settings, is_loopback
+from app.rewards.tokens import Access
 
 log = logging.getLogger("shortlist.http")
 

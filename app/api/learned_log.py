@@ -16,11 +16,11 @@ from app.bandits.registry import Bandits
 from app.bandits.spaces import Moves, SpaceMap
 from app.catalogues.arm_pages import NUMBER_BYTES
 from app.catalogues.catalogues import Catalogues
-from app.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog, LearnedReward
-from app.learning.learned_priors import LearnedPriors
+from app.learners.learned_priors import LearnedPriors
 from app.platform.answers import hold
 from app.platform.documents import Answer
 from app.platform.pages import decode_cursor, decode_number, encode_cursor
+from app.rewards.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog, LearnedReward
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 

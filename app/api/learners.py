@@ -24,16 +24,16 @@ from app.bandits.settings import RepeatsRule
 from app.decision_log.buffer import RowBuffer
 from app.exposure_limits.caps import FrequencyCaps
 from app.exposure_limits.exposures import field_value
-from app.learning.erasure import Erasure
-from app.learning.learned_priors import LearnedPriors
-from app.learning.learner_copies import LearnerCopies
-from app.learning.learners import LearnerReport, Learners
+from app.learners.learned_priors import LearnedPriors
+from app.learners.learner_copies import LearnerCopies
+from app.learners.learners import LearnerReport, Learners
 from app.platform.answers import hold
 from app.platform.documents import Answer
 from app.platform.errors import Invalid, NotFound
 from app.platform.pools import REQUESTS
 from app.policies.elimination_state import Sets
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
+from app.rewards.erasure import Erasure
 from app.serving.pipeline import Pipeline
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])

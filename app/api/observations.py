@@ -12,8 +12,8 @@ from app.api.limits import MAX_BODY_BYTES, MAX_REWARDS
 from app.api.rewards import ReceiptView, receipt_reply
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router
 from app.bandits.registry import Bandits
-from app.learning.reward_entries import Observation
-from app.learning.rewards import Rewards
+from app.rewards.reward_entries import Observation
+from app.rewards.rewards import Rewards
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 

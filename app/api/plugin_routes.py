@@ -16,22 +16,22 @@ from app.catalogues.blocked_copies import BlockedCopies
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
-from app.learning.learners import Learners
-from app.learning.rewards import Rewards
-from app.learning.warm_start import WarmStart
+from app.learners.learners import Learners
 from app.platform import plugins
 from app.platform.errors import StartupError
 from app.platform.settings import Settings
+from app.rewards.rewards import Rewards
+from app.rewards.warm_start import WarmStart
 from app.storage.event_logs import EventLogs
 
 if TYPE_CHECKING:  # a policy of a plug-in may import the door of routes, and is loaded before these
     from app.decision_log.reading import DecisionLog
-    from app.learning.learned_priors import LearnedPriors
-    from app.learning.served_effects import ServedEffects
+    from app.learners.learned_priors import LearnedPriors
+    from app.learners.served_effects import ServedEffects
     from app.measuring.jobs import Jobs
     from app.moving.moving import Moving
     from app.platform.metrics import Metrics
-    from app.policies.covers import Covers
+    from app.selection.covers import Covers
     from app.serving.constraints.base import ConstraintRow
     from app.storage.store import Store
 

@@ -12,9 +12,9 @@ from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
-from app.learning.effect_fits import EffectFits
-from app.learning.learned_priors import LearnedPriors, covariance_of, report_of
-from app.learning.prior_fits import PriorFits
+from app.learners.effect_fits import EffectFits
+from app.learners.learned_priors import LearnedPriors, covariance_of, report_of
+from app.learners.prior_fits import PriorFits
 from app.platform.errors import NotFound
 from app.platform.pools import REQUESTS
 

@@ -11,11 +11,11 @@ from app.api.fields import Identifier, Token, Value
 from app.api.guard import access_of
 from app.api.limits import MAX_BATCH, MAX_BODY_BYTES, MAX_REWARDS
 from app.api.strict_json import IN_TURN, SEVERAL_CALLS, Provided, StrictModel, json_router, reply
-from app.learning.decisions import Decisions
-from app.learning.events import Event
-from app.learning.reward_entries import Reward
-from app.learning.rewards import Receipt, Rewards
 from app.platform.documents import Answer
+from app.rewards.decisions import Decisions
+from app.rewards.events import Event
+from app.rewards.reward_entries import Reward
+from app.rewards.rewards import Receipt, Rewards
 
 router = json_router(prefix="/v1", tags=[])
 

@@ -29,7 +29,6 @@ from app.decision_log.rows import (
 )
 from app.exposure_limits.closed_history import ClosedHistory
 from app.exposure_limits.exposures import field_value
-from app.learning.tokens import Decision, decision_of, raw_of, text_of
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
 from app.platform.pages import decode_cursor, encode_cursor, foreign
@@ -37,6 +36,7 @@ from app.records.arm_sums import numbers_of
 from app.records.logged import LoggedRequest, LogPart, asked_of, rewards_of
 from app.records.logged_candidates import LoggedCandidates, candidates_of
 from app.records.place_sums import examined_at
+from app.rewards.tokens import Decision, decision_of, raw_of, text_of
 from app.storage.store import Store
 from app.storage.types import LearnerId, StoredRow
 

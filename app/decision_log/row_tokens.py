@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.decision_log.rows import Row
-from app.learning.tokens import Decision, decision_of, raw_of
 from app.records.logged import LoggedRequest, asked_of
 from app.records.logged_candidates import LoggedCandidates
+from app.rewards.tokens import Decision, decision_of, raw_of
 
 
 def decision_in(row: Row) -> Decision | None:

@@ -28,15 +28,15 @@ from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog, LoggedChoice
 from app.decision_log.rows import NO_LOG, NOTHING_BARRED, Row
 from app.filters.filter import none_of, parse
-from app.learning.learned_priors import LearnedPriors
-from app.learning.served_effects import ServedEffects
+from app.learners.learned_priors import LearnedPriors
+from app.learners.served_effects import ServedEffects
 from app.measuring.reasons import MOST_ROWS, KeyRewards, Reason, has_reasons, rewards_of
 from app.platform.errors import Invalid, NoArms, NotFound
 from app.platform.pools import REQUESTS
-from app.policies.computing import generator
-from app.policies.request import ChooseRequest
-from app.policies.selection import Selection, SelectionRequest, measured
 from app.records.logged import LoggedRequest
+from app.selection.computing import generator
+from app.selection.request import ChooseRequest
+from app.selection.selection import Selection, SelectionRequest, measured
 from app.serving.constraints.base import View
 from app.serving.pipeline import Pipeline
 from shortlist.types import Matrix, Vector

@@ -1,7 +1,7 @@
 """Rewards in rows of the decision log as learners learn them: entries as the reward log has them.
 
     counted = counted_in(bandit, rows)
-    entries = entries_of(bandit, counted, features, then)  # of which ``learning.fold.learned`` makes learners
+    entries = entries_of(bandit, counted, features, then)  # of which ``fold.fold.learned`` makes learners
 
 All is pure: who calls finds the features that arms had when they were shown.
 """

@@ -16,8 +16,8 @@ from app.bandits.bandit import Bandit
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.row_tokens import decision_in
 from app.decision_log.rows import Row
-from app.learning.decided_features import decided_features
 from app.measuring.outcomes import Terms, counted_rewards
+from app.rewards.decided_features import decided_features
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Vector
 

@@ -18,7 +18,7 @@ from app.bandits.prior_version import version_of, version_to_bytes
 from app.bandits.settings import BanditRecord
 from app.bandits.spaces import Carry, MoveRecord, move_to_bytes
 from app.bandits.versions import BanditVersion
-from app.learning.checkpoints import Workers
+from app.fold.checkpoints import Workers
 from app.moving.move_plan import MovePlan
 from app.moving.plan_steps import OF_CATALOGUE, PlanSteps
 from app.platform.errors import Conflict, Invalid, ShortlistError, named_by

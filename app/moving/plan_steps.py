@@ -34,15 +34,15 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog
 from app.exposure_limits.quotas import Quotas
-from app.learning.learned_priors import LearnedPriors
-from app.learning.learners import Learners
-from app.learning.prior_fits import FITTING, Computing, PriorFits, fit_sums
-from app.learning.tokens import decision_of
+from app.learners.learned_priors import LearnedPriors
+from app.learners.learners import Learners
+from app.learners.prior_fits import FITTING, Computing, PriorFits, fit_sums
 from app.moving import arm_map
 from app.moving.move_plan import NEW_BANDIT, MovePlan, refusals_of, warnings_of, words_of
 from app.platform.errors import Invalid, QuotaReached, TooDifferent
 from app.platform.pools import MEASURING
 from app.records.records import LearnerState, vector_to_bytes
+from app.rewards.tokens import decision_of
 from app.storage.memory import Level
 from app.storage.store import Store
 from app.storage.types import LearnerId

@@ -1,1 +1,7 @@
-"""Policies: how arms are ranked for a learner, and what a policy is given to do so."""
+"""The policies: how arms are ranked for what a learner knows. Each is one file.
+
+base         the class that every policy extends; ``stateful``: that of policies with a state
+targets      the contract of policies that a log can evaluate; ``log_propensities``: which of them
+registry     ``POLICIES``: serving, API and evaluations find a policy here
+uniform, fixed, missing   serve a holdout, a list of the caller, a policy that is not installed
+"""

@@ -42,15 +42,15 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.engines.engine_index import EngineIndex
 from app.engines.proposals import Proposals
 from app.filtering.filtered_snapshots import FilteredSnapshots
-from app.learning.learners import Learners
+from app.learners.learners import Learners
 from app.platform.documents import Document, errors_of
 from app.platform.errors import FieldPath, Invalid, NotPossibleHere
-from app.policies.computing import computed, generator_at
-from app.policies.covers import Covers
-from app.policies.effect_tables import EffectTables
 from app.policies.elimination_state import EliminationCache
 from app.policies.policy_states import PolicyStates
-from app.policies.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
+from app.selection.computing import computed, generator_at
+from app.selection.covers import Covers
+from app.selection.effect_tables import EffectTables
+from app.selection.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
 from shortlist import confidence
 from shortlist.linear import evidence, scales
 from shortlist.linear.ridge import Posterior

@@ -18,7 +18,7 @@ from app.platform.errors import FieldPath
 from app.platform.pools import REQUESTS
 from app.policies.base import Chooser, Policy, PolicyDependencies, mean_square_of, spread_of
 from app.policies.elimination_state import Sets, exact_sets, full_work, pick_exactly, rules_of, work_us
-from app.policies.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
+from app.selection.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
 from app.storage.types import LearnerId
 from shortlist.linear import scales
 from shortlist.linear.ridge import Posterior

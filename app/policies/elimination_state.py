@@ -27,14 +27,14 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
-from app.learning.learners import Learners
+from app.learners.learners import Learners
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
 from app.platform.documents import Answer
 from app.platform.long_work import LongWork
-from app.policies.computing import INLINE_US, computed
-from app.policies.limits import Limits
-from app.policies.selection import Candidates, ReadSnapshot, Selection, SelectionRequest
+from app.selection.computing import INLINE_US, computed
+from app.selection.limits import Limits
+from app.selection.selection import Candidates, ReadSnapshot, Selection, SelectionRequest
 from app.storage.types import LearnerId
 from shortlist.linear import elimination, linear_elimination, sub_elim
 from shortlist.linear.elimination import Elimination, EliminationRules

@@ -16,10 +16,10 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.snapshot import Snapshot
 from app.policies import uniform
 from app.policies.base import ANY_PRIOR, Policy
-from app.policies.covers import Covers
-from app.policies.limits import Limits
-from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
 from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Lists, Pool, Weighed
+from app.selection.covers import Covers
+from app.selection.limits import Limits
+from app.selection.selection import Candidates, Drawn, Ranking, SelectionRequest
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.index.exact import scores_of
 from shortlist.linear import epsilon_greedy as algorithm

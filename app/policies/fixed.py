@@ -9,7 +9,7 @@ import numpy as np
 
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.policies.base import Policy
-from app.policies.selection import Candidates, Ranking, SelectionRequest
+from app.selection.selection import Candidates, Ranking, SelectionRequest
 from shortlist.linear.ridge import Posterior
 from shortlist.types import TopK
 

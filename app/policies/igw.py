@@ -27,13 +27,13 @@ from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
-from app.policies.arm_effects import ArmEffects, EffectSolver
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
-from app.policies.computing import drawn_us
-from app.policies.covers import Covers
-from app.policies.limits import Limits
-from app.policies.selection import Candidates, Drawn, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Lists, Pool, Weighed
+from app.selection.arm_effects import ArmEffects, EffectSolver
+from app.selection.computing import drawn_us
+from app.selection.covers import Covers
+from app.selection.limits import Limits
+from app.selection.selection import Candidates, Drawn, Ranking, ReadSnapshot, SelectionRequest
 from shortlist.evaluation import igw_target
 from shortlist.index.table import not_in
 from shortlist.linear import igw as algorithm

@@ -13,14 +13,14 @@ import numpy as np
 
 from app.bandits.completion import PolicyNeeds
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.policies.arm_effects import ArmEffects
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
-from app.policies.covers import Covers
 from app.policies.elimination_state import full_work, work_us
-from app.policies.limits import Limits
-from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Pool
 from app.policies.thompson import Prepared, ThompsonTarget
+from app.selection.arm_effects import ArmEffects
+from app.selection.covers import Covers
+from app.selection.limits import Limits
+from app.selection.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from shortlist.evaluation import logged
 from shortlist.linear import linucb as algorithm
 from shortlist.linear.ridge import Posterior

@@ -9,7 +9,7 @@ from app.bandits.settings import BanditRecord
 from app.catalogues.catalogue import Catalogue
 from app.platform.errors import Unavailable
 from app.policies.base import Chooser, PolicyDependencies
-from app.policies.selection import SelectionRequest
+from app.selection.selection import SelectionRequest
 
 
 class MissingPolicy(Chooser):

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from app.platform.cache import BoundedCache
-from app.policies.computing import computed
-from app.policies.selection import ReadSnapshot, SelectionRequest
+from app.selection.computing import computed
+from app.selection.selection import ReadSnapshot, SelectionRequest
 from app.storage.types import LearnerId
 from shortlist.linear.ridge import Posterior
 

@@ -20,12 +20,12 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.snapshot import Snapshot
-from app.policies.arm_effects import ArmEffects
 from app.policies.base import ANY_PRIOR, Policy
-from app.policies.covers import Covers
-from app.policies.limits import Limits
-from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
 from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Weighed
+from app.selection.arm_effects import ArmEffects
+from app.selection.covers import Covers
+from app.selection.limits import Limits
+from app.selection.selection import Candidates, Drawn, Ranking, SelectionRequest
 from shortlist.evaluation import softmax_target
 from shortlist.evaluation.softmax_target import Totals
 from shortlist.index.exact import scores_of

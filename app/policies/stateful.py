@@ -13,7 +13,7 @@ import numpy as np
 
 from app.bandits.completion import PolicyNeeds
 from app.policies.base import Policy, PolicyDependencies
-from app.policies.selection import ReadSnapshot, SelectionRequest
+from app.selection.selection import ReadSnapshot, SelectionRequest
 from shortlist.linear.ridge import Posterior
 
 State = TypeVar("State")

@@ -25,9 +25,9 @@ from app.bandits.settings import BanditRecord
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
-from app.policies.arm_effects import ArmEffects
-from app.policies.covers import Covers
 from app.records.encoding import Numbers32
+from app.selection.arm_effects import ArmEffects
+from app.selection.covers import Covers
 from shortlist.index.exact import scores_of
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Rows, Vector

@@ -21,11 +21,11 @@ from app.bandits.completion import PolicyNeeds
 from app.bandits.settings import BanditRecord
 from app.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.policies.arm_effects import DIRECTIONS, ArmEffects, EffectSolver
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
-from app.policies.covers import Covers
-from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.targets import NO_ARM, DrawsLists, EvaluationBatch, Lists, Pool, Weighed
+from app.selection.arm_effects import DIRECTIONS, ArmEffects, EffectSolver
+from app.selection.covers import Covers
+from app.selection.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from shortlist.evaluation import simulated_target
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.linear import sub_ts as algorithm

@@ -17,9 +17,9 @@ from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.engines import engine_titles, reach_engines
 from app.exposure_limits.quotas import Quotas
-from app.learning.learned_priors import LearnedPriors
-from app.learning.learners import Learners
-from app.learning.one_key_teaches import OneKeyTeaches, found_lately
+from app.learners.learned_priors import LearnedPriors
+from app.learners.learners import Learners
+from app.learners.one_key_teaches import OneKeyTeaches, found_lately
 from app.platform.background import repeat
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics

@@ -25,9 +25,9 @@ from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.exposure_limits.quotas import Quotas
-from app.learning.learned_priors import LearnedPriors
-from app.learning.learners import Learners
-from app.learning.served_effects import ServedEffects
+from app.learners.learned_priors import LearnedPriors
+from app.learners.learners import Learners
+from app.learners.served_effects import ServedEffects
 from app.platform.background import OUTAGES
 from app.platform.deadlines import call_began, task_for_all
 from app.platform.errors import Unavailable

@@ -18,15 +18,15 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from app.filters.fields import MAX_FIELD_CHARS
-from app.learning.tokens import Decision, decision_of, raw_of, text_of
 from app.platform.answers import FREE_BYTES, hold
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer, ShownAs
 from app.platform.errors import TooLarge
-from app.policies.request import ChooseRequest
-from app.policies.selection import Selection, SelectionRequest
 from app.records.kept_choice import KeptChoice, token_of
 from app.records.records import attributes_of
+from app.rewards.tokens import Decision, decision_of, raw_of, text_of
+from app.selection.request import ChooseRequest
+from app.selection.selection import Selection, SelectionRequest
 from app.storage.arms import ArmStore
 
 ARM_BYTES = 400  # about what an arm of an answer takes, with its part of the token, the row and the JSON

@@ -19,20 +19,15 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.spaces import BanditMoved
 from app.decision_log.buffer import RowBuffer
-from app.learning.decisions import Decisions, row_of
-from app.learning.effect_pairs import EffectPairs
-from app.learning.learned_priors import LearnedPriors
-from app.learning.learners import Learners
-from app.learning.served_effects import ServedEffects
-from app.learning.tokens import Decision, TokenSigner, decision_of, new_decision_id, raw_of, text_of
+from app.learners.effect_pairs import EffectPairs
+from app.learners.learned_priors import LearnedPriors
+from app.learners.learners import Learners
+from app.learners.served_effects import ServedEffects
 from app.platform.answers import hold
 from app.platform.deadlines import caller, check, yield_to_others
 from app.platform.errors import EventUsed, Invalid, NoArms, ShortlistError, within
 from app.platform.ids import is_logged
 from app.platform.metrics import Metrics
-from app.policies.computing import draw_seed, generator
-from app.policies.request import ChooseRequest
-from app.policies.selection import Selection
 from app.records.arm_sums import MOST_PAIRS
 from app.records.encoding import Numbers32
 from app.records.kept_choice import KeptChoice
@@ -40,6 +35,11 @@ from app.records.logged import LogPart
 from app.records.logged_candidates import candidates_bytes
 from app.records.records import context_to_bytes, pack, unpack
 from app.replication.sync import Sync
+from app.rewards.decisions import Decisions, row_of
+from app.rewards.tokens import Decision, TokenSigner, decision_of, new_decision_id, raw_of, text_of
+from app.selection.computing import draw_seed, generator
+from app.selection.request import ChooseRequest
+from app.selection.selection import Selection
 from app.serving.choice import ARM_BYTES, Choice, ChosenArm, arms_of, choice_of, described, kept_choice
 from app.serving.constraints.base import (
     Applied,

@@ -9,17 +9,17 @@ import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.learning.learned_priors import LearnedPriors
-from app.learning.served_effects import ServedEffects
-from app.learning.tokens import new_decision_id
+from app.learners.learned_priors import LearnedPriors
+from app.learners.served_effects import ServedEffects
 from app.platform.answers import hold
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.pools import REQUESTS
-from app.policies.computing import generator, generator_at
-from app.policies.request import ChooseRequest
-from app.policies.selection import Selection, SelectionRequest, measured
 from app.replication.sync import Sync
+from app.rewards.tokens import new_decision_id
+from app.selection.computing import generator, generator_at
+from app.selection.request import ChooseRequest
+from app.selection.selection import Selection, SelectionRequest, measured
 from app.serving.choice import ARM_BYTES, ChosenArm, RankedCandidate, arms_of, described
 from app.serving.pipeline import Pipeline
 from app.storage.arms import ArmStore

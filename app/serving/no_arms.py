@@ -8,8 +8,8 @@ import msgspec
 
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
 from app.platform.errors import NoArms
-from app.policies.limits import Limits
-from app.policies.selection import SelectionRequest
+from app.selection.limits import Limits
+from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import Applied, combined
 from shortlist.types import NO_ROWS
 

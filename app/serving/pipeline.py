@@ -26,10 +26,10 @@ from app.policies.elimination import EliminationPolicy
 from app.policies.elimination_state import Sets
 from app.policies.fixed import Baseline, FixedList
 from app.policies.registry import POLICIES
-from app.policies.request import ChooseRequest
-from app.policies.selection import Selection, SelectionRequest
 from app.policies.uniform import Uniform
 from app.replication.sync import Sync
+from app.selection.request import ChooseRequest
+from app.selection.selection import Selection, SelectionRequest
 from app.serving.choice import RankedCandidate
 from app.serving.constraints.base import (
     Applied,

@@ -11,7 +11,7 @@ import pytest
 
 from app.bandits.bandit import Bandit
 from app.exposure_limits.rules import QuotaRule
-from app.policies.request import ChooseRequest
+from app.selection.request import ChooseRequest
 from app.serving.choosing import BatchRequest
 from shortlist_service.testing.headless_service import HeadlessService
 from shortlist_service.testing.shop import ids, open_shop

@@ -6,12 +6,12 @@ from typing import Any
 from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, RewardRule
 from app.catalogues.arms import Arm
-from app.learning.reward_entries import Observation, Reward
-from app.learning.rewards import Receipt
 from app.platform.background import end
 from app.platform.pauses import Pauses
-from app.policies.request import ChooseRequest
 from app.records.records import CatalogueRecord
+from app.rewards.reward_entries import Observation, Reward
+from app.rewards.rewards import Receipt
+from app.selection.request import ChooseRequest
 from app.serving.choice import Choice
 from app.storage.store import Store
 from server.composition import Service

@@ -14,12 +14,12 @@ from scipy import stats
 
 from app.bandits.bandit import Bandit
 from app.filters.filter import parse
-from app.learning.reward_entries import Reward
 from app.platform.errors import Invalid, NoArms
 from app.policies.base import Policy
-from app.policies.limits import AtMost
-from app.policies.request import ChooseRequest
-from app.policies.rules import Diverse, Pin, Rules
+from app.rewards.reward_entries import Reward
+from app.selection.limits import AtMost
+from app.selection.request import ChooseRequest
+from app.selection.rules import Diverse, Pin, Rules
 from app.serving.choice import Choice
 from shortlist_service.testing.headless_service import HeadlessService
 from shortlist_service.testing.shop import ARMS, MEANS, ids, maker, number, open_shop, teach

@@ -10,8 +10,8 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.catalogues.arms import Arm
-from app.learning.reward_entries import Observation
 from app.records.records import CatalogueRecord
+from app.rewards.reward_entries import Observation
 from app.serving.choice import Choice
 from shortlist_service.testing.headless_service import INDEX, HeadlessService
 

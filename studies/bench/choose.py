@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from app.indexes.live import IndexOptions, LiveIndex
 from app.policies import igw
-from app.policies.covers import center_ids
+from app.selection.covers import center_ids
 from shortlist.index.norm_pruned import NormBlocks
 from shortlist.linear import linear_ts, ridge
 from shortlist.linear.ridge import Posterior

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.learning.fold import States, fold
+from app.fold.fold import States, fold
 from app.records.log_entries import RewardEntry, decoded_all, encode
 from app.records.records import vector_to_bytes
 from app.storage.types import LearnerId, LogEntry

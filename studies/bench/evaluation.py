@@ -28,12 +28,12 @@ from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.indexes.live import IndexOptions, LiveIndex
-from app.learning.tokens import Decision, TokenSigner
 from app.platform.command_line import table
 from app.policies.registry import POLICIES
 from app.records.encoding import ContextRule
 from app.records.logged import LogPart
 from app.records.records import CatalogueRecord
+from app.rewards.tokens import Decision, TokenSigner
 from shortlist.types import Matrix, Vector
 from shortlist_client.progress import progress
 from shortlist_evaluation.answers import evaluations_of

@@ -33,7 +33,7 @@ from app.exposure_limits.rules import BanditQuota, QuotaRule
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
-from app.policies.rules import Diverse, DiverseSolver
+from app.selection.rules import Diverse, DiverseSolver
 from app.storage.types import QuotaChange, QuotaChanges, QuotasNow
 from shortlist.types import NO_ROWS, Rows, Vector
 from shortlist_client.progress import progress

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.learning.replay import compare
-from app.learning.tokens import decision_of, raw_of
+from app.fold.replay import compare
 from app.records.arm_sums import ArmSums
 from app.records.records import bytes_to_state, unpack
+from app.rewards.tokens import decision_of, raw_of
 from app.storage import redis_keys
 from app.storage.arm_effects import PLACES
 from effect_oracle import arm_sums, judged, key_moments

@@ -29,10 +29,10 @@ from test_arm_effects import (
 )
 
 from api_client import Api, Json, running
-from app.learning.replay import compare
-from app.learning.tokens import decision_of, raw_of, text_of
+from app.fold.replay import compare
 from app.records.arm_sums import numbers_of, taken_off
 from app.records.records import bytes_to_state
+from app.rewards.tokens import decision_of, raw_of, text_of
 from app.storage.embedded.server import EmbeddedServer
 from effect_oracle import arm_sums, judged, key_moments
 

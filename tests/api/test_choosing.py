@@ -11,8 +11,8 @@ from scipy.stats import binom
 from api_client import Api, Json, running
 from app.policies import registry
 from app.policies.base import PolicyDependencies
-from app.policies.selection import Selection, SelectionRequest
 from app.policies.thompson import SubTs
+from app.selection.selection import Selection, SelectionRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import pytest
 
 from api_client import Api, Json, running
 from app.api.api_keys import new_key
-from app.learning.tokens import decision_of, raw_of
+from app.rewards.tokens import decision_of, raw_of
 from shortlist_client import visitor_pass
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from test_arm_effects import FEATURES, SIGNALS, begin, entries_of, make, play, r
 
 from api_client import Api, Json, running
 from app.catalogues.catalogues import MERGED_WITHIN_MS
-from app.learning.replay import compare
+from app.fold.replay import compare
 from app.storage import redis_keys
 from app.storage.arm_effects import MERGED
 from effect_oracle import arm_sums, judged

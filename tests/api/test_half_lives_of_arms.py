@@ -24,7 +24,7 @@ from test_arm_effects import (
 )
 
 from api_client import Api, Json
-from app.learning.replay import compare
+from app.fold.replay import compare
 from app.records.records import bytes_to_state
 from effect_oracle import arm_sums, judged, key_moments
 

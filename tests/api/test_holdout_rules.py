@@ -19,7 +19,7 @@ from test_holdouts import ALARM, KEYS, SIGMAS_OF_RANDOM_IDS, in_share
 from api_client import Api, Json, running
 from app.bandits.settings import HoldoutRule
 from app.bandits.versions import bytes_to_version, version_to_bytes
-from app.policies.request import group_of
+from app.selection.request import group_of
 from app.storage import redis_keys
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]

@@ -22,9 +22,9 @@ from test_arm_effects import (
 )
 
 from api_client import Api, Json
-from app.learning.replay import compare
-from app.learning.tokens import decision_of, raw_of
+from app.fold.replay import compare
 from app.records.place_sums import examined_at
+from app.rewards.tokens import decision_of, raw_of
 from effect_oracle import arm_sums, judged
 from shortlist.linear import places
 from shortlist.linear.places import PlaceNumbers
@@ -178,7 +178,7 @@ async def test_a_key_that_is_forgotten_has_said_nothing_of_places(api: Api):
 
 async def place_state(api: Api) -> dict[str, list[float]]:
     """The sums of places, of all partitions."""
-    from app.learning.arm_sums import folded_sums, places_of  # noqa: PLC0415 - of this helper alone
+    from app.fold.arm_sums import folded_sums, places_of  # noqa: PLC0415 - of this helper alone
 
     service, found = api.app.service, defaultdict[str, Any](lambda: np.zeros(3))
     of = places_of(service.bandits.by_name("b").uid)

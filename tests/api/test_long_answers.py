@@ -10,7 +10,9 @@ from api_client import Api
 from app.api import arms, fields, imports
 from app.catalogues import arm_pages, resident_arms
 from app.catalogues import arms as written_arms
-from app.learning import checkpoints, decisions, learners, rewards
+from app.fold import checkpoints
+from app.learners import learners
+from app.rewards import decisions, rewards
 from app.serving import choosing
 
 pytestmark = pytest.mark.anyio

@@ -22,15 +22,16 @@ from app.exposure_limits.bandit_quotas import BanditQuotas
 from app.exposure_limits.caps import FrequencyCapKey, FrequencyCaps
 from app.exposure_limits.closed_arms import ClosedArms
 from app.exposure_limits.known_quotas import KnownQuotas
+from app.fold import fold
 from app.indexes.live import LiveIndex
-from app.learning import fold, rewards
-from app.learning.decisions import Decisions
-from app.learning.reward_entries import RewardEntries
 from app.measuring import explain
 from app.platform.errors import NoArms
-from app.policies.limits import AllowedRows
-from app.policies.selection import SelectionRequest
 from app.records.log_entries import ForgetEntry
+from app.rewards import rewards
+from app.rewards.decisions import Decisions
+from app.rewards.reward_entries import RewardEntries
+from app.selection.limits import AllowedRows
+from app.selection.selection import SelectionRequest
 from app.serving.choosing import Choosing
 from app.serving.constraints.base import View
 from app.serving.pipeline import Pipeline

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.learning.replay import compare
+from app.fold.replay import compare
 from app.replication.sync import Sync
 from app.storage.moves import MoveStore
 from app.storage.registry import RegistryStore

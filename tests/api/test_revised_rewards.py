@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from api_client import EAGER_HOUSEKEEPING, Api, Json
-from app.learning.replay import compare
+from app.fold.replay import compare
 from app.platform.pauses import Pauses
 from ridge_estimate import ridge_estimate
 from shortlist_evaluation.log_files import rows_of

@@ -12,7 +12,7 @@ import pytest
 
 from api_client import Api, Json, running
 from app.api.api_keys import new_key
-from app.learning.events import MAX_TOKENS_CHARS, READ_TOGETHER
+from app.rewards.events import MAX_TOKENS_CHARS, READ_TOGETHER
 from app.storage import redis_keys
 from app.storage.types import LearnerId
 from shortlist_client import visitor_pass

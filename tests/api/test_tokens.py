@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from api_client import Api, Json, running
-from app.learning.tokens import Decision, TokenSigner
+from app.rewards.tokens import Decision, TokenSigner
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,9 @@ from app.bandits.context import directions_of
 from app.bandits.versions import BanditVersion, bytes_to_version, version_to_bytes
 from app.catalogues.arms import Arm
 from app.indexes.snapshot import Snapshot
-from app.learning.tokens import Decision, TokenSigner, raw_of
 from app.platform.errors import Invalid
 from app.records.encoding import ContextRule, EncodedField
+from app.rewards.tokens import Decision, TokenSigner, raw_of
 from headless_service import HeadlessService, bandit_record
 from shortlist.linear import bilinear
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.bandits.settings import MAX_AHEAD_MS, MAX_VALUE
-from app.learning import reward_entries
+from app.rewards import reward_entries
 from ridge_estimate import ridge_estimate
 from server.cli import main
 from service_process import Service, serving

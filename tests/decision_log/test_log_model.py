@@ -11,8 +11,8 @@ import pytest
 from app.bandits.bandit import Bandit
 from app.bandits.settings import LogRule, RewardRule
 from app.decision_log.rows import Row
-from app.learning.reward_entries import Reward
 from app.platform.metrics import Metrics
+from app.rewards.reward_entries import Reward
 from app.serving.choice import Choice
 from headless_service import HeadlessService
 from workers.housekeeping import Housekeeping

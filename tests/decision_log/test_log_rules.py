@@ -9,11 +9,11 @@ from app.bandits.versions import BanditVersion
 from app.decision_log.reading import LoggedChoice
 from app.decision_log.rows import counted_of
 from app.filters.filter import parse
-from app.learning.tokens import decision_of, new_decision_id, raw_of, text_of
 from app.platform.ids import is_logged
 from app.platform.metrics import Metrics
-from app.policies.request import ChooseRequest
 from app.records.logged import LEFT_OUT, MOST_ASKED, LoggedRequest, asked_bytes, asked_of
+from app.rewards.tokens import decision_of, new_decision_id, raw_of, text_of
+from app.selection.request import ChooseRequest
 from app.storage.types import LearnerId
 from headless_service import HeadlessService
 from logged_rows import reward_of, row

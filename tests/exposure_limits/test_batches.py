@@ -10,7 +10,7 @@ import pytest
 from app.bandits.settings import RepeatsRule
 from app.exposure_limits.rules import QuotaRule
 from app.platform.errors import NoArms, Unavailable
-from app.policies.request import ChooseRequest
+from app.selection.request import ChooseRequest
 from app.serving.choice import Choice
 from app.serving.choosing import BatchRequest
 from headless_service import HeadlessService

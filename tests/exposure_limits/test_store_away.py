@@ -12,7 +12,7 @@ from app.exposure_limits.caps import FrequencyCapKey, FrequencyCaps
 from app.exposure_limits.rules import QuotaRule
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
-from app.policies.request import ChooseRequest
+from app.selection.request import ChooseRequest
 from app.storage.types import LearnerId
 from headless_service import HeadlessService
 

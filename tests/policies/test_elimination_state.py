@@ -11,7 +11,7 @@ from app.bandits.settings import RewardRule
 from app.indexes.live import LiveIndex
 from app.policies.elimination_state import caught_up, pick, rebuilt, refreshed, sets_of
 from app.policies.registry import POLICIES
-from app.policies.selection import ReadSnapshot
+from app.selection.selection import ReadSnapshot
 from headless_service import bandit_record
 from shortlist.linear import elimination, ridge, ridge_sums
 from shortlist.linear.ridge import Posterior

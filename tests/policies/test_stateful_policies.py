@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from app.bandits.bandit import Bandit
 from app.platform.errors import Invalid
 from app.policies.registry import POLICIES
-from app.policies.request import ChooseRequest
-from app.policies.selection import Candidates, Ranking
 from app.policies.stateful import StatefulPolicy
+from app.selection.request import ChooseRequest
+from app.selection.selection import Candidates, Ranking
 from app.serving.choice import Choice
 from shortlist.linear.ridge import Posterior
 from shortlist_service.testing.headless_service import HeadlessService

@@ -8,9 +8,9 @@ import pytest
 
 from app.bandits.effect_version import version_of_fit
 from app.indexes.live import IndexOptions, LiveIndex
-from app.policies.arm_effects import DIRECTIONS, ArmEffects, Directions
 from app.policies.targets import NO_ARM
 from app.policies.thompson import LinearTs, ThompsonTarget
+from app.selection.arm_effects import DIRECTIONS, ArmEffects, Directions
 from shortlist.linear import ridge
 from shortlist.linear.arm_effects import EffectFit
 from shortlist.types import NO_ROWS

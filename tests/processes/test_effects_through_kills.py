@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from traffic import LOST
 
-from app.learning.replay import compare
+from app.fold.replay import compare
 from app.records.arm_sums import ArmSums
 from app.records.records import bytes_to_state, unpack
 from app.storage.store import Store

@@ -19,13 +19,13 @@ from test_sync import (
 from app.bandits.bandit import Bandit
 from app.bandits.settings import RewardRule
 from app.catalogues.arms import Arm
-from app.learning.reward_entries import Observation, Reward
-from app.learning.tokens import Access
 from app.platform.deadlines import OneCall
 from app.platform.errors import NoArms, NotFound, Unavailable
-from app.policies.request import ChooseRequest
 from app.replication import sync as module
 from app.replication.sync import EVERY_S
+from app.rewards.reward_entries import Observation, Reward
+from app.rewards.tokens import Access
+from app.selection.request import ChooseRequest
 from app.storage.store import Store
 from headless_service import HeadlessService
 from waiting import wait_until

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.learning.tokens import Decision, TokenSigner
 from app.records.kept_choice import KeptChoice
 from app.records.records import pack, unpack
+from app.rewards.tokens import Decision, TokenSigner
 from app.serving.choice import (
     Choice,
     ChosenArm,

@@ -11,9 +11,9 @@ import pytest
 from app.bandits.settings import HoldoutRule, RepeatsRule
 from app.filters.filter import parse
 from app.platform.errors import NoArms
-from app.policies.limits import AtMost
-from app.policies.request import ChooseRequest
-from app.policies.rules import Diverse, Pin, Rules
+from app.selection.limits import AtMost
+from app.selection.request import ChooseRequest
+from app.selection.rules import Diverse, Pin, Rules
 from headless_service import HeadlessService
 from waiting import wait_until
 

@@ -11,11 +11,11 @@ import pytest
 from app.bandits.settings import LogRule, RepeatsRule
 from app.exposure_limits.rules import QuotaRule
 from app.filters.filter import parse
-from app.learning.tokens import decision_of, raw_of
-from app.policies.limits import AtMost
-from app.policies.request import ChooseRequest
-from app.policies.rules import Pin, Rules
-from app.policies.selection import SelectionRequest
+from app.rewards.tokens import decision_of, raw_of
+from app.selection.limits import AtMost
+from app.selection.request import ChooseRequest
+from app.selection.rules import Pin, Rules
+from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import (
     MOST_LOGGED_HAD,
     Applied,

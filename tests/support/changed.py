@@ -32,9 +32,12 @@ MORE = {
     "app/exposure_limits": ("tests/api/test_quotas.py", "tests/api/test_repeats.py", "tests/contracts"),
     "app/filters": ("tests/api/test_filters.py",),
     "app/filtering": ("tests/api/test_filters.py",),
-    "app/learning": ("tests/workers", "tests/contracts"),
+    "app/fold": ("tests/workers", "tests/contracts"),
+    "app/learners": ("tests/workers", "tests/rewards"),
+    "app/rewards": ("tests/workers", "tests/contracts", "tests/learners"),
     "app/measuring": ("tests/api/test_reports.py", "plugins/evaluation"),
     "app/moving": ("tests/api/test_moving.py", "tests/workers/test_carrying.py"),
+    "app/selection": ("tests/policies", "tests/api/test_choosing.py"),
     "app/policies": ("tests/api/test_policy_contract.py", "tests/test_registries.py"),
     "app/serving": ("tests/api/test_constraint_contract.py", "tests/api/test_choosing.py"),
     "app/storage": ("tests/contracts", "tests/test_golden.py"),
@@ -43,7 +46,7 @@ MORE = {
 }
 # Folders whose tests have another name.
 ELSEWHERE = {
-    "app/moving": ("tests/learning/test_fold_across_moves.py", "tests/api/test_move_requests.py"),
+    "app/moving": ("tests/fold/test_fold_across_moves.py", "tests/api/test_move_requests.py"),
     "clients/cases": ("tests/clients",),
     "clients/files": ("tests/clients",),
     "clients/python": ("tests/clients",),

@@ -36,7 +36,7 @@ from app.engines import engine_index
 from app.exposure_limits import rules
 from app.filters import columns
 from app.indexes import publishing, shared_files
-from app.learning import one_key_teaches, tokens
+from app.learners import one_key_teaches
 from app.measuring import jobs
 from app.records import (
     arm_sums,
@@ -51,6 +51,7 @@ from app.records import (
     place_sums,
     records,
 )
+from app.rewards import tokens
 from app.storage import redis_keys
 from app.storage.embedded import losses
 from app.storage.types import DecisionId, LearnerId

@@ -13,7 +13,7 @@ import pytest
 
 from api_client import Api, running
 from app.bandits.spaces import SpaceMap, Spaces
-from app.learning.prior_fits import FitLimits
+from app.learners.prior_fits import FitLimits
 from app.platform.background import Pace
 from app.records.log_entries import MOVED, ForgetEntry, MoveEntry, RewardEntry, StateEntry
 from app.records.records import LearnerState, state_bytes, state_to_bytes, vector_to_bytes

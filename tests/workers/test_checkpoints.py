@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from test_reward_ingestion import DIM, SETTINGS, TTL_MS, UID, encoded, one, worker
 from test_workers_on_one_log import one_url, trim
 
-from app.learning.checkpoints import ENTRY_BYTES, LearnerReader, is_due, restored
-from app.learning.erasure import FORGET
-from app.learning.fold import fold
+from app.fold.checkpoints import ENTRY_BYTES, LearnerReader, is_due, restored
+from app.fold.fold import fold
 from app.records.log_entries import RewardEntry, decoded_all, encode
 from app.records.records import LearnerState, vector_to_bytes
+from app.rewards.erasure import FORGET
 from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, RewardWrite

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from test_reward_ingestion import TTL_MS, UID, worker
 
-from app.learning.checkpoints import ENTRY_BYTES, FOLD_TERMS, LearnerReader, is_due, restored
+from app.fold.checkpoints import ENTRY_BYTES, FOLD_TERMS, LearnerReader, is_due, restored
 from app.records.log_entries import RewardEntry, encode
 from app.records.records import LearnerState, state_bytes, state_to_bytes, vector_to_bytes
 from app.storage.embedded.server import EmbeddedServer

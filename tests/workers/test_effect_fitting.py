@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from app.learning.effect_fits import FittedEffects, Folded
+from app.learners.effect_fits import FittedEffects, Folded
 from app.platform.errors import Unavailable
 from workers.effect_fitting import (
     ARMS_EVERY_S,

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from test_reward_ingestion import TTL_MS, UID, worker
 
-from app.learning.arm_sums import fold_arms
-from app.learning.erasure import FORGET
-from app.learning.replay import compare
+from app.fold.arm_sums import fold_arms
+from app.fold.replay import compare
 from app.platform.errors import Unavailable
 from app.records.arm_sums import ArmSums
 from app.records.log_entries import RewardEntry, decoded_all, encode
 from app.records.records import unpack, vector_to_bytes
+from app.rewards.erasure import FORGET
 from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, RewardWrite

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.learning.checkpoints import restored
-from app.learning.fold import fold
+from app.fold.checkpoints import restored
+from app.fold.fold import fold
 from app.records.log_entries import DecodedEntry, ForgetEntry, RewardEntry, encode
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes, vector_to_bytes
 from app.storage.store import Store

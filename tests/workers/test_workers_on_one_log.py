@@ -27,7 +27,7 @@ from test_reward_ingestion import (
     worker,
 )
 
-from app.learning.fold import fold
+from app.fold.fold import fold
 from app.records.log_entries import RewardEntry, decoded_all
 from app.records.records import LearnerState, state_to_bytes, vector_to_bytes
 from app.storage.store import Store

@@ -39,10 +39,10 @@ from app.bandits.bandit import Bandit
 from app.exposure_limits.closed_arms import ClosedArms
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
-from app.policies.limits import Limit
-from app.policies.request import ChooseRequest
-from app.policies.rules import Pin
-from app.policies.selection import SelectionRequest
+from app.selection.limits import Limit
+from app.selection.request import ChooseRequest
+from app.selection.rules import Pin
+from app.selection.selection import SelectionRequest
 from app.storage.types import LearnerId
 
 MOST_LOGGED_HAD = 50  # arms and values that were not eligible, in the row of a decision
@@ -53,8 +53,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
 
     ``arm_filter``  arms that it does not match are not eligible
     ``exclude``     ids of arms that are not eligible; unknown ones are ignored
-    ``limits``      how many arms of some groups the list may have: of ``policies.limits``, ``AtMost`` of each
-                    value of a field, ``CappedValues`` of some values, or another ``Limit``
+    ``limits``      how many arms of some groups the list may have: of ``selection.limits``, ``AtMost`` of
+                    each value of a field, ``CappedValues`` of some values, or another ``Limit``
                     (of a list as a whole: which arms stand beside each other is nothing that a view says)
     ``pins``        arms that stand at their places, instead of as many that the policy chooses
     ``unpinned``    ids of pinned arms that may not stand there: the policy chooses for their places

@@ -13,8 +13,8 @@ from app.platform import plugins
 from app.platform.documents import errors_of
 from app.platform.errors import FieldPath, Unavailable
 from app.policies.registry import POLICIES
-from app.policies.request import ChooseRequest
-from app.policies.selection import SelectionRequest
+from app.selection.request import ChooseRequest
+from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, View
 from app.serving.constraints.plugin_constraint import PluginConstraint
 

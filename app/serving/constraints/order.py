@@ -11,8 +11,8 @@ from functools import partial
 from app.bandits.bandit import Bandit
 from app.exposure_limits.caps import FrequencyCaps
 from app.exposure_limits.quotas import Quotas
-from app.policies.request import ChooseRequest
 from app.replication.sync import Sync
+from app.selection.request import ChooseRequest
 from app.serving.constraints.base import ConstraintRow
 from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.of_plugins import PLUGIN_CONSTRAINTS, Missing

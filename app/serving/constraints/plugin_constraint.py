@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from app.platform.documents import Document
-from app.policies.selection import SelectionRequest
+from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import Constraint
 
 

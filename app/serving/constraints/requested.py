@@ -18,9 +18,9 @@ import numpy as np
 
 from app.platform.errors import Invalid
 from app.policies.fixed import CERTAIN
-from app.policies.request import ChooseRequest
-from app.policies.selection import Selection, SelectionRequest
 from app.replication.sync import Sync
+from app.selection.request import ChooseRequest
+from app.selection.selection import Selection, SelectionRequest
 from app.serving.constraints.base import Constraint, ConstraintRow, View
 from shortlist.types import TopK
 

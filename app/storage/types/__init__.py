@@ -28,6 +28,7 @@ from app.storage.types.decisions import (
     StoredRows,
 )
 from app.storage.types.learners import (
+    NOT_DECIDED,
     Appended,
     CarriedWrite,
     DeadLetter,

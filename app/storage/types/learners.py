@@ -12,6 +12,8 @@ from typing import Literal
 
 from app.storage.types.decisions import LearnerId, LoggedReward
 
+NOT_DECIDED = 2**53 - 1  # a ``known_entry`` after all that is in the log: no decision came before it
+
 Knew = Callable[[bytes], int | None]
 """From the record of a decision: number of the newest entry that was known then; None: it cannot be read."""
 

@@ -71,7 +71,7 @@ from shortlist_service.work import MEASURING
 MOST_BYTES = 512 << 20  # of all learners
 UNDER_WAY_MS = 5_000
 LATE_TOLERANCE = 0.01  # of what was known: rewards on their way when the first decisions were made
-LARGE_DIM = 256  # as in ``learning.learners``
+LARGE_DIM = 256  # as in ``learners.learners``
 
 StartMode = Literal["known", "log"]
 FirstDecision = tuple[int, int]

@@ -18,8 +18,8 @@ from app.decision_log import row_tokens
 from app.decision_log.rows import LoggedReward, Row
 from app.measuring import learned_rows
 from app.policies import thompson
-from app.policies.request import ChooseRequest
-from app.policies.selection import SelectionRequest
+from app.selection.request import ChooseRequest
+from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, ConstraintRow, View
 from logged_rows import MemoryLog, row_of
 from shortlist_evaluation import answers

@@ -34,10 +34,10 @@ from app.exposure_limits.exposures import over_cap
 from app.exposure_limits.rules import QuotaRule
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.indexes.live import IndexOptions, LiveIndex
-from app.policies.covers import Covers
 from app.policies.registry import POLICIES
-from app.policies.selection import SelectionRequest
 from app.records.records import CatalogueRecord
+from app.selection.covers import Covers
+from app.selection.selection import SelectionRequest
 from app.serving.constraints import frequency_caps, quotas
 from app.serving.constraints.base import combined
 from app.storage.types import LearnerId

@@ -19,14 +19,14 @@ from app.bandits.settings import BanditRecord, PositionRule, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedCandidate, Row
+from app.fold.fold import States, fold
 from app.indexes.live import IndexOptions, LiveIndex
-from app.learning.fold import States, fold
-from app.learning.tokens import Decision, TokenSigner
 from app.platform.errors import TooLarge
 from app.policies.registry import POLICIES
 from app.records.encoding import ContextRule, EncodedField, MatchRule
 from app.records.log_entries import DecodedEntry, RewardEntry
 from app.records.records import CatalogueRecord, vector_to_bytes
+from app.rewards.tokens import Decision, TokenSigner
 from app.storage.types import LearnerId
 from log_entries import entry_of
 from logged_rows import reward_of, row

@@ -1,0 +1,260 @@
+"""The fold of the reward log: the one function that decides what a log says about learners.
+
+It is pure, and the same to the bit however the log is cut into batches. So a replay of the log from its
+start gives the stored states again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, cast
+
+from app.bandits.spaces import Spaces
+from app.fold.entry_rows import rows_of
+from app.fold.learner_sums import merged, state_of, states_after
+from app.platform.errors import ShortlistError
+from app.records.log_entries import (
+    DecodedEntry,
+    ForgetEntry,
+    Item,
+    MoveEntry,
+    RewardEntry,
+    StateEntry,
+    Unreadable,
+    dim_of,
+)
+from app.records.records import LearnerState, bytes_to_state
+from app.storage.types import LearnerId, LogEntry
+
+log = logging.getLogger("shortlist.fold")
+
+States = dict[LearnerId, LearnerState | None]
+LeaveOut = Callable[[LogEntry, str], None]
+Act = Callable[[States, Sequence[Any], LeaveOut, Spaces], Iterable[LearnerId]]
+SHORT_FOLD = 62_500  # sum of squared dimensions: about 55 entries of dimension 32, or 4 of 128
+STATE_STEPS = 12  # so many times as long takes an entry with a state, which is carried and merged
+
+
+def is_short(entries: Iterable[DecodedEntry]) -> bool:
+    """Whether folding takes about a millisecond: then handing it to a thread would cost more.
+
+    Entries beyond that are not looked at: an iterator that decodes them does so no further.
+    """
+    steps = 0
+    for _, content in entries:
+        steps += dim_of(content) ** 2 * (STATE_STEPS if isinstance(content, StateEntry) else 1)
+        if steps > SHORT_FOLD:
+            return False
+    return True
+
+
+def log_only(entry: LogEntry, reason: str) -> None:
+    """Leave an entry out, and say so in the process's log."""
+    log.error("entry %s is left out: %s", entry.entry_id, reason)
+
+
+def fold(
+    states: Mapping[LearnerId, LearnerState | None],
+    entries: Iterable[DecodedEntry],
+    leave_out: LeaveOut = log_only,
+    spaces: Spaces = Spaces(),
+) -> States:
+    """Return the states after ``entries`` of the learners that they change.
+
+    An entry may also forget its learner, or give a state to one that has none (``records.log_entries``). One
+    that cannot be folded is left out, for any mistake in it.
+
+    ``states``      before, at least of all learners of the entries; None: without rewards
+    ``entries``     of one partition, in the order of the log
+    ``leave_out``   is called with each entry that is left out, and the reason
+    ``spaces``      of bandits that were moved. After the entry of a move a learner is carried before its next
+                    entry is added, and entries of earlier spaces are mapped
+    """
+    # Copies: whoever calls may have the states in a cache, and folds again if the store refuses them.
+    # ``changed`` is a dictionary for its order, which does not depend on hashes as that of a set does.
+    now, changed = dict(states), dict[LearnerId, None]()
+    # ``_move`` writes to it.
+    spaces = Spaces(dict(spaces.folded), spaces.maps)
+    # Only neighbours of one kind are folded together: an entry that forgets or restores a learner must see
+    # all that came before it, and nothing that came after.
+    for kind, group in groupby(entries, key=lambda each: type(each.content)):
+        changed.update(dict.fromkeys(_ACTS[kind](now, list(group), leave_out, spaces)))
+    return {learner: now[learner] for learner in changed}
+
+
+def continued(
+    learner: LearnerId, state: LearnerState | None, tail: Iterable[DecodedEntry]
+) -> LearnerState | None:
+    """Return the state of a learner after the entries of its tail, which ``fold`` has folded into it before.
+
+    Bit-identical to what ``fold`` made of them. Raises ValueError when an entry cannot be folded: it was
+    once, so the store is damaged.
+    """
+    return fold({learner: state}, tail, _refuse).get(learner, state)
+
+
+def learned(items: Sequence[Item]) -> States:
+    """What learners know that know nothing but these rewards.
+
+    As ``fold`` would make it, but for rounding: the rewards of a learner are one product of matrices. States
+    can be ``merged``. Cost: D^2 for each reward. Raises InvalidShape, NonFinite.
+    """
+    return {learner: state_of(rows_of(rewards)) for learner, rewards in _by_learner(items).items()}
+
+
+def _by_learner(items: Sequence[Item]) -> dict[LearnerId, list[Item]]:
+    by_learner: dict[LearnerId, list[Item]] = {}
+    for item in items:
+        by_learner.setdefault(item[0].learner, []).append(item)
+    return by_learner
+
+
+def _refuse(entry: LogEntry, reason: str) -> None:
+    raise ValueError(f"entry {entry.entry_id} of its tail cannot be folded: {reason}")
+
+
+def moves_of(entries: Iterable[DecodedEntry]) -> dict[str, int]:
+    """Of each bandit the last of its moves whose entries are among these."""
+    return spaces_of(each for each in entries if isinstance(each.content, MoveEntry))
+
+
+def spaces_of(entries: Iterable[DecodedEntry]) -> dict[str, int]:
+    """Of each bandit the latest space that its entries name; none of those that name none."""
+    spaces = dict[str, int]()
+    for entry, content in entries:
+        if isinstance(content, RewardEntry | MoveEntry) and content.space:
+            uid = entry.learner.bandit_uid
+            spaces[uid] = max(content.space, spaces.get(uid, 0))
+    return spaces
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong, in words that repeat nothing of the entry."""
+    return f"{type(error).__name__}: {error.detail if isinstance(error, ShortlistError) else error}"[:200]
+
+
+def _leave_out(
+    now: States, items: Iterable[tuple[LogEntry, Unreadable]], leave_out: LeaveOut, spaces: Spaces
+) -> Iterable[LearnerId]:
+    for entry, content in items:
+        leave_out(entry, content.reason)
+    return ()
+
+
+def _move(
+    now: States, items: Iterable[tuple[LogEntry, MoveEntry]], leave_out: LeaveOut, spaces: Spaces
+) -> Iterable[LearnerId]:
+    """All learners of the bandit are of another space from here on; each is carried with its next entry."""
+    # ``fold`` has copied it.
+    folded = cast("dict[str, int]", spaces.folded)
+    for entry, move in items:
+        uid = entry.learner.bandit_uid
+        folded[uid] = max(folded.get(uid, 0), move.space)
+    return ()
+
+
+def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterable[LearnerId]:
+    """Add rewards to their learners; those of one kind together."""
+    by_learner = _by_learner(items)
+    by_kind: dict[object, dict[LearnerId, list[Item]]] = {}
+    for learner, added_items in by_learner.items():
+        # Nearly always. Only around a move each entry has to be looked at by itself.
+        state, (_, reward) = now.get(learner), added_items[0]
+        space = reward.space if state is None else state.space
+        is_moved = spaces.folded.get(learner.bandit_uid, 0) > space
+        if not is_moved and all(each.space == space for _, each in added_items):
+            # one call of ridge_sums takes rows of one length, all discounted or none
+            kind = len(reward.features), bool(reward.half_life_s), space
+            by_kind.setdefault(kind, {})[learner] = added_items
+        else:
+            _add_across(now, learner, added_items, leave_out, spaces)
+    for group in by_kind.values():
+        _add(now, group, leave_out)
+    return by_learner
+
+
+def _add_across(
+    now: States, learner: LearnerId, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces
+) -> None:
+    """Add items one after the other, each in the latest of the spaces of the state, the log and the item."""
+    uid = learner.bandit_uid
+    for entry, reward in items:
+        state = now.setdefault(learner, None)
+        # Never back: a map between spaces has no inverse.
+        to = max(reward.space, spaces.folded.get(uid, 0), 0 if state is None else state.space)
+        try:
+            now[learner] = spaces.carried(uid, state, to)
+            # as if it had been in the state when that was carried: it does not matter which came first
+            alone = None if reward.space == to else state_of(rows_of([(entry, reward)]))
+            later = spaces.carried(uid, alone, to)
+        except Exception as error:  # as in ``_add``
+            leave_out(entry, reason_of(error))
+            continue
+        if alone is None:
+            _add(now, {learner: [(entry, reward)]}, leave_out)
+        elif later is not None:
+            now[learner] = merged(now[learner], later)
+
+
+def _forget(
+    now: States, items: Sequence[tuple[LogEntry, ForgetEntry]], leave_out: LeaveOut, spaces: Spaces
+) -> Iterator[LearnerId]:
+    for entry, _ in items:
+        now[entry.learner] = None
+        yield entry.learner
+
+
+def _give(
+    now: States, items: Iterable[tuple[LogEntry, StateEntry]], leave_out: LeaveOut, spaces: Spaces
+) -> Iterator[LearnerId]:
+    """Give learners states, which only those without any reward take: what was learned is never replaced."""
+    for entry, given in items:
+        learner = entry.learner
+        if now.get(learner) is not None:
+            continue
+        try:
+            state, uid = bytes_to_state(given.state), learner.bandit_uid
+            carried = spaces.carried(uid, state, max(spaces.folded.get(uid, 0), state.space))
+        except Exception as error:  # as in ``_add``
+            leave_out(entry, reason_of(error))
+            continue
+        if carried is not None:  # else nothing of its space is
+            now[learner] = carried
+            yield learner
+
+
+_ACTS: Mapping[type, Act] = {
+    RewardEntry: _learn,
+    StateEntry: _give,
+    ForgetEntry: _forget,
+    MoveEntry: _move,
+    Unreadable: _leave_out,
+}
+
+
+def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut) -> None:
+    """All learners together; if that fails each item by itself."""
+    try:
+        # One product of matrices for all learners of a kind is several times as fast as one for each.
+        now.update(_added(now, group))
+    except Exception as error:  # an entry may be wrong in any way; the others are folded
+        alone = [(learner, item) for learner, items in group.items() for item in items]
+        if len(alone) > 1:
+            for learner, item in alone:
+                _add(now, {learner: [item]}, leave_out)
+        else:
+            ((learner, (entry, _)),) = alone
+            # ``fold`` looks up every learner that was tried, also one of which this was the only entry
+            now.setdefault(learner, None)
+            leave_out(entry, reason_of(error))
+
+
+def _added(
+    now: Mapping[LearnerId, LearnerState | None], group: Mapping[LearnerId, list[Item]]
+) -> dict[LearnerId, LearnerState]:
+    """The states after the items of a group, which are of one kind."""
+    rows = rows_of([item for items in group.values() for item in items])
+    states = [now.get(learner) for learner in group]
+    return dict(zip(group, states_after(states, list(map(len, group.values())), rows), strict=True))

@@ -1,0 +1,123 @@
+"""The arm effects that this process serves, and what the API shows of a version (``items_of``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.bandits.effect_version import EffectVersion, bytes_to_record, version_of
+from app.bandits.settings import AUTO
+from app.learners.newest_versions import NewestVersions
+from app.platform.pools import LEARNERS
+from shortlist.types import Rows, Vector
+
+LARGE_RECORD = 1 << 16  # bytes: about 1,000 arms, whose numbers take some milliseconds to read
+
+Order = Literal["largest", "smallest", "newest", "surest"]
+
+
+class ServedEffects(NewestVersions[EffectVersion]):
+    """The effects of all bandits that this process serves."""
+
+    def has_versions(self, bandit: Bandit) -> bool:
+        return bandit.record.arm_effects != "off"
+
+    def served_with(self, bandit: Bandit, version: EffectVersion | None) -> Bandit:
+        return bandit.with_effects(version)
+
+    async def _read(self, uid: str, number: int) -> EffectVersion | None:
+        """A whole one, or what differs from the version before, which is mostly in memory."""
+        data = await self._store.read(uid, number)
+        if data is None:
+            return None
+        record = bytes_to_record(data)
+        before = await self.version(uid, record.base)
+        if before is None and record.base:
+            return None
+        size = len(data) + (0 if before is None else before.n.nbytes)
+        read = partial(version_of, record, before)
+        return read() if size < LARGE_RECORD else await LEARNERS.run(read)
+
+
+def weights_of(bandit: Bandit, version: EffectVersion) -> Vector:
+    """By which the signals of a version are weighed. Shape: (J,)."""
+    if bandit.weighing is None:
+        return np.ones(1)
+    return np.array(bandit.weighing.weights)[: len(version.R)]
+
+
+def ordered(bandit: Bandit, version: EffectVersion, order: Order) -> Rows:
+    """The arms of a version in an order, those that are equal by id. Shape: (K,). Cost: O(K log K)."""
+    weights = weights_of(bandit, version)
+    if order in {"largest", "smallest"}:
+        effects = weights @ version.effects
+        return np.argsort(-effects if order == "largest" else effects, kind="stable")
+    if order == "newest":
+        return np.argsort(-version.revisions, kind="stable")
+    return np.argsort(weights**2 @ version.deviations**2, kind="stable")
+
+
+def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, object]:
+    """What may be shown of a version, by name, without its arms."""
+    of_places = _places_of(bandit, version)
+    if version is None or version.record.space != bandit.record.space:
+        return {"version": 0, "spread": 0.0, "noise": None, "rewards": 0, "arms": 0, **of_places}
+    record, squares = version.record, weights_of(bandit, version) ** 2
+    answer: dict[str, object] = {
+        **of_places,
+        "version": version.shown_number,
+        "spread": float(np.sqrt(squares @ record.variances)),
+        "noise": float(np.sqrt(squares @ record.noises)),
+        "rewards": record.decisions,
+        "arms": len(version.names),
+    }
+    if bandit.record.signals is not None:
+        names = list(bandit.record.signals)
+        answer["signals"] = {
+            name: {"spread": float(np.sqrt(variance)), "noise": float(np.sqrt(noise))}
+            for name, variance, noise in zip(names, record.variances, record.noises, strict=False)
+        }
+    return answer
+
+
+def _places_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, object]:
+    """How likely each place of a list is looked at, as far as lists of the bandit have gone; or why not."""
+    fit = None if version is None else version.record.places
+    if bandit.record.position != AUTO:
+        return {"places": None, "places_note": 'the position of the bandit is not "auto"'}
+    if fit is None:
+        return {"places": None, "places_note": "no list of two arms or more was rewarded yet"}
+    if fit.is_below:
+        return {"places": None, "places_note": "rewards may be less than 0"}
+    shown = max(place for place, count in enumerate(fit.seen[0]) if count) + 1 if any(fit.seen[0]) else 0
+    return {"places": fit.p[:shown], "places_note": None}
+
+
+def item_of(bandit: Bandit, version: EffectVersion, arm: str, row: int) -> dict[str, object]:
+    """What may be shown of an arm; ``row``: in the version, -1: it has no rewards yet."""
+    weights, record = weights_of(bandit, version), version.record
+    if row < 0:
+        effects, variances, count = np.zeros(len(weights)), np.array(record.variances), 0.0
+    else:
+        both = version.at(np.array([row]))
+        effects, variances = both[0][:, 0], both[1][:, 0] ** 2
+        count = float(version.n[:, row].max())
+    item: dict[str, object] = {
+        "arm": arm,
+        "effect": float(weights @ effects),
+        "sd": float(np.sqrt(weights**2 @ variances)),
+        "weight": count,
+    }
+    if bandit.record.signals is not None:
+        columns = zip(bandit.record.signals, effects.tolist(), np.sqrt(variances).tolist(), strict=False)
+        item["signals"] = {name: {"effect": effect, "sd": sd} for name, effect, sd in columns}
+    return item
+
+
+def items_of(bandit: Bandit, version: EffectVersion, rows: Sequence[int]) -> Sequence[dict[str, object]]:
+    """What may be shown of some arms of a version."""
+    return [item_of(bandit, version, version.names[row], row) for row in rows]
