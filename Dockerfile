@@ -1,4 +1,4 @@
-# docker build -t shortlist:2.0.0 .        (arm64: --build-arg MARCH=armv8-a)
+# docker build -t shortlist:3.0.0 .        (arm64: --build-arg MARCH=armv8-a)
 FROM python:3.12-slim AS build
 # The graph library would otherwise be compiled for the machine that builds, and may not run on another one.
 ARG MARCH=x86-64-v3

@@ -2,8 +2,8 @@
 # Build, start, try and remove the services of docker-compose.yml.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-docker build --quiet --tag shortlist:2.0.0 .
-made=$(docker run --rm shortlist:2.0.0 key smoke --scopes admin)
+docker build --quiet --tag shortlist:3.0.0 .
+made=$(docker run --rm shortlist:3.0.0 key smoke --scopes admin)
 export SHORTLIST_API_KEYS=${made##*: }
 export SHORTLIST_REDIS_PASSWORD=$(openssl rand -hex 32)
 key=$(head -1 <<<"$made")

@@ -48,7 +48,7 @@ NOT_RUN = {
         "algorithms/README.md",
         "$ pip install ./algorithms",
     ): "see tests/test_distributions.py",
-    ("docs/operations.md", "$ docker build -t shortlist:2.0.0 ."): "needs Docker; see tests/test_deploy.py",
+    ("docs/operations.md", "$ docker build -t shortlist:3.0.0 ."): "needs Docker; see tests/test_deploy.py",
     (
         "docs/operations.md",
         "$ kubectl create secret generic shortlist --from-literal redis-url=rediss://… --from-file api-keys",

@@ -11,4 +11,4 @@ One problem is one folder, one algorithm is one file, named as in its paper.
     evaluation  what another policy would have earned on a log: IPS, SNIPS, DR, confidence sequences
 """
 
-__version__ = "2.0.0"
+__version__ = "3.0.0"

@@ -59,7 +59,7 @@ log = logging.getLogger("shortlist.catalogues")
 MERGED_WITHIN_MS = 86_400_000  # that fits of arm effects have for what no token names any more
 KEEP_MARGIN_MS = 60_000 + MERGED_WITHIN_MS
 READ_TOGETHER = 1_000
-COMPARE_S = 5.0  # so soon it is noticed what 2.0.0 wrote, and where a store came back without its last writes
+COMPARE_S = 5.0  # so soon it is noticed that a store came back without its last writes
 TRIES = 5
 
 

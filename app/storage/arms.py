@@ -229,7 +229,7 @@ class ArmStore(RedisPart):
     async def changed_catalogues(self, since: int) -> ArmChanges:
         """The uids of catalogues whose arms were written after so many writes, and how many there were.
 
-        Which these are is known on one server. Processes of 2.0.0 and before do not note what they write.
+        Which these are is known on one server.
         """
         if self._redis.is_cluster:
             return ArmChanges(since, None)
