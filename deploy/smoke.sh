@@ -9,4 +9,5 @@ export SHORTLIST_REDIS_PASSWORD=$(openssl rand -hex 32)
 key=$(head -1 <<<"$made")
 trap 'docker compose down --volumes' EXIT
 docker compose up --detach --wait
-deploy/smoke_calls.sh "${key##*: }" http://127.0.0.1:8080 http://127.0.0.1:8081
+deploy/smoke_calls.sh "${key##*: }" http://127.0.0.1:8081 http://127.0.0.1:8082
+curl --silent --show-error --fail http://127.0.0.1:8080/readyz

@@ -66,7 +66,20 @@ VALUES: Mapping[str, dict[str, Any]] = {
             "keySecret": {"name": "read-key"},
         },
         "alerts": {"enabled": True, "labels": {"release": "prometheus"}},
-        "service": {"type": "LoadBalancer", "port": 80},
+        "service": {"type": "LoadBalancer", "port": 80, "annotations": {"example/internal": "true"}},
+        "ingress": {
+            "enabled": True,
+            "className": "nginx",
+            "annotations": {"nginx.ingress.kubernetes.io/proxy-body-size": "64m"},
+            "hosts": ["shop.example", "*.shop.example"],
+            "tls": [{"secretName": "shop-tls", "hosts": ["shop.example"]}],
+        },
+        "serviceAccount": {"create": True, "annotations": {"example/role": "shop"}},
+        "podAnnotations": {"example/team": "shop"},
+        "priorityClassName": "serves-people",
+        "extraVolumes": [{"name": "authority", "configMap": {"name": "our-authority"}}],
+        "extraVolumeMounts": [{"name": "authority", "mountPath": "/etc/authority", "readOnly": True}],
+        "env": {"SSL_CERT_FILE": "/etc/authority/ca.crt"},
         "nodeSelector": {"disk": "fast"},
         "tolerations": [{"key": "only", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
@@ -169,7 +182,7 @@ def test_commands_and_settings_of_the_pods_exist(name: str) -> None:
         cli.command_parser().parse_args(container["args"])
         variables = environment_of(container, manifests)
         ours = {key.removeprefix("SHORTLIST_").lower(): variables[key] for key in variables}
-        ours = {key: value for key, value in ours.items() if not key.startswith(("otel_", "pod_"))}
+        ours = {key: value for key, value in ours.items() if not key.startswith(("otel_", "pod_", "ssl_"))}
         assert ours.keys() <= Settings.model_fields.keys() | CampaignSettings.model_fields.keys()
         settings = Settings(host="0.0.0.0", **{"api_keys_file": "/etc/shortlist/api-keys", **ours})
         settings.check()
@@ -233,9 +246,8 @@ def test_everything_selects_and_names_what_is_there(release: str) -> None:
     assert all(len(name) <= 63 for _, name in manifests)
     kinds = [kind for kind, _ in manifests]
     twice = ["Deployment", "PodDisruptionBudget"]
-    assert sorted(kinds) == sorted(
-        [*twice, *twice, "HorizontalPodAutoscaler", "PrometheusRule", "Secret", "Service", "ServiceMonitor"]
-    )
+    others = ("HorizontalPodAutoscaler", "Ingress", "PrometheusRule", "Secret", "Service", "ServiceAccount")
+    assert sorted(kinds) == sorted([*twice, *twice, *others, "ServiceMonitor"])
     (rules,) = (each for (kind, _), each in manifests.items() if kind == "PrometheusRule")
     assert rules["spec"] == yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())
     assert rules["metadata"]["labels"]["release"] == "prometheus"
@@ -258,6 +270,40 @@ def test_everything_selects_and_names_what_is_there(release: str) -> None:
     asked = manifests["ServiceMonitor", *monitor]["spec"]
     assert asked["selector"]["matchLabels"].items() <= labels.items()
     assert asked["endpoints"][0]["path"] in openapi_document()["paths"]
+
+
+@needs_helm
+def test_pods_have_what_the_values_say_of_them() -> None:
+    values = VALUES["everything"]
+    for _, template in pods_of(render(values)):
+        pod, container = template["spec"], container_of(template)
+        assert template["metadata"]["annotations"].items() >= values["podAnnotations"].items()
+        assert "checksum/addresses" in template["metadata"]["annotations"]
+        assert pod["serviceAccountName"] == "shop-shortlist"
+        assert pod["priorityClassName"] == values["priorityClassName"]
+        assert values["extraVolumes"][0] in pod["volumes"]
+        assert values["extraVolumeMounts"][0] in container["volumeMounts"]
+        assert {"name": "SSL_CERT_FILE", "value": "/etc/authority/ca.crt"} in container["env"]
+    mine = {**PLAIN, "serviceAccount": {"name": "mine"}, "podAnnotations": {"a": "b"}}
+    for values, account in ((PLAIN, None), (mine, "mine")):
+        manifests = render(values)
+        assert not [kind for kind, _ in manifests if kind in {"Ingress", "ServiceAccount"}]
+        assert {template["spec"].get("serviceAccountName") for _, template in pods_of(manifests)} == {account}
+
+
+@needs_helm
+def test_the_ingress_leads_to_the_service() -> None:
+    values = VALUES["everything"]["ingress"]
+    manifests = render(VALUES["everything"])
+    ingress, service = manifests["Ingress", "shop-shortlist"], manifests["Service", "shop-shortlist"]
+    assert ingress["metadata"]["annotations"] == values["annotations"]
+    assert (ingress["spec"]["ingressClassName"], ingress["spec"]["tls"]) == ("nginx", values["tls"])
+    assert [rule["host"] for rule in ingress["spec"]["rules"]] == values["hosts"]
+    for rule in ingress["spec"]["rules"]:
+        (path,) = rule["http"]["paths"]
+        port = {"name": service["spec"]["ports"][0]["name"]}
+        assert path["backend"] == {"service": {"name": service["metadata"]["name"], "port": port}}
+        assert (path["path"], path["pathType"]) == ("/", "Prefix")
 
 
 @needs_helm
@@ -387,6 +433,15 @@ BAD: Mapping[str, tuple[dict[str, Any], str]] = {
     "a monitor without a key": (
         {**PLAIN, "serviceMonitor": {"enabled": True}},
         "'/serviceMonitor/keySecret/name': minLength",
+    ),
+    "an ingress without a name": ({**PLAIN, "ingress": {"enabled": True}}, "'/ingress/hosts': minItems"),
+    "a volume of the chart's own": (
+        {**PLAIN, "extraVolumes": [{"name": "data", "emptyDir": {}}]},
+        "'/extraVolumes/0/name': 'not' failed",
+    ),
+    "an annotation that is no text": (
+        {**PLAIN, "podAnnotations": {"a": 1}},
+        "'/podAnnotations/a': got number",
     ),
     "a kind of service": ({**PLAIN, "service": {"type": "Ingress"}}, "'/service/type': value must be one of"),
 }

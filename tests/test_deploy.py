@@ -154,6 +154,17 @@ def test_commands_and_settings_of_the_compose_file_exist(name: str):
     assert service["deploy"]["replicas"] == 2
 
 
+def test_the_balancer_asks_the_replicas_and_is_the_proxy_of_the_documents():
+    proxy, replicas = SERVICES["proxy"], SERVICES["web"]["deploy"]["replicas"]
+    names = [f"{COMPOSE['name']}-web-{number}:8080" for number in range(1, replicas + 1)]
+    assert proxy["environment"] == {"SITE": ":8080", "REPLICAS": " ".join(names)}
+    assert proxy["volumes"][0] == "./deploy/proxy/Caddyfile:/etc/caddy/Caddyfile:ro"
+    variables = re.findall(r"{\$(\w+):\S", (ROOT / "deploy/proxy/Caddyfile").read_text())
+    assert sorted(variables) == sorted(proxy["environment"])
+    ports = [service["ports"] for service in SERVICES.values() if "ports" in service]
+    assert all(each.startswith("127.0.0.1:") for of_one in ports for each in of_one)
+
+
 def test_what_ingests_from_kafka_asks_the_broker_and_the_service_of_the_file():
     assert {name for name in SERVICES if SERVICES[name].get("profiles") == ["kafka"]} == {"kafka", "ingest"}
     given = cli.command_parser().parse_args(SERVICES["ingest"]["command"])

@@ -6,7 +6,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import httpx
 import pytest
 
 from service_process import Service, serving
+from shortlist_client import Client
+from store_clients import connect_sync, flush_sync
 from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
@@ -22,13 +24,13 @@ FILES = Path(__file__).parents[1] / "deploy/proxy"
 ARMS = b"".join(b'{"id": "a%d", "features": [1, %d]}\n' % (n, n % 7) for n in range(3_000))
 
 
-def nginx(folder: Path, port: int, service: Service) -> list[str]:
-    """The command that runs it."""
+def nginx(folder: Path, port: int, replicas: Sequence[str]) -> list[str]:
+    """The arguments that run it before the first replica."""
     own = (FILES / "nginx.conf").read_text()
     own = re.sub(r"^ +ssl_.*\n", "", own, flags=re.MULTILINE).replace(
         "listen 443 ssl", f"listen 127.0.0.1:{port}"
     )
-    own = own.replace("127.0.0.1:8080", f"127.0.0.1:{service.port}")
+    own = own.replace("127.0.0.1:8080", replicas[0])
     (folder / "shortlist.conf").write_text(own)
     paths = "".join(
         f"{kind}_temp_path {folder}/{kind};\n"
@@ -38,15 +40,14 @@ def nginx(folder: Path, port: int, service: Service) -> list[str]:
         f"daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log {folder}/log;\nevents {{}}\n"
         f"http {{\naccess_log off;\n{paths}include {folder}/shortlist.conf;\n}}\n"
     )
-    return ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "log")]
+    return ["-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "log")]
 
 
-def caddy(folder: Path, port: int, service: Service) -> list[str]:
-    """The command that runs it."""
-    own = (FILES / "Caddyfile").read_text().replace("\nshortlist.example {", f"\nhttp://127.0.0.1:{port} {{")
-    own = own.replace("127.0.0.1:8080", f"127.0.0.1:{service.port}").replace("{\n", "{\n\tadmin off\n", 1)
+def caddy(folder: Path, port: int, replicas: Sequence[str]) -> list[str]:
+    """The arguments that run it; its variables say the rest."""
+    own = (FILES / "Caddyfile").read_text().replace("{\n", "{\n\tadmin off\n", 1)
     (folder / "Caddyfile").write_text(own)
-    return ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+    return ["run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
 
 
 PROXIES = {"nginx": nginx, "caddy": caddy}
@@ -57,13 +58,14 @@ def has_proxy(name: str) -> pytest.MarkDecorator:
 
 
 @contextmanager
-def proxied(name: str, folder: Path, service: Service) -> Iterator[httpx.Client]:
+def proxied(name: str, folder: Path, *services: Service) -> Iterator[httpx.Client]:
     folder.mkdir()
+    replicas = [f"127.0.0.1:{service.port}" for service in services]
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(
-        PROXIES[name](folder, port, service),
-        env={"HOME": str(folder), "PATH": "/usr/sbin:/usr/bin:/bin"},
+        [str(shutil.which(name)), *PROXIES[name](folder, port, replicas)],
+        env={"HOME": str(folder), "SITE": f"http://127.0.0.1:{port}", "REPLICAS": " ".join(replicas)},
         stderr=subprocess.DEVNULL,
     )
     try:
@@ -104,3 +106,29 @@ def test_a_proxy_passes_on_what_the_service_answers(name: str, tmp_path: Path):
         }
         assert client.post("/v1/bandits/b/choose", json={"k": 2}, headers=offer).is_success
         assert client.get("/metrics").status_code == 404
+
+
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="no caddy is installed")
+def test_no_caller_notices_that_a_replica_ended(tmp_path: Path, store_url: str):
+    with connect_sync(store_url) as client:  # an earlier test may have left one of fewer partitions
+        flush_sync(client)
+    settings = {"SHORTLIST_REDIS_URL": store_url}
+    with (
+        serving(tmp_path / "one", **settings) as one,
+        serving(tmp_path / "two", **settings) as two,
+        proxied("caddy", tmp_path / "caddy", one, two) as client,
+        Client(str(client.base_url)) as caller,
+    ):
+        httpx.put(f"{one.url}/v1/catalogues/c", json={"dim": 1}).raise_for_status()
+        arms = {"arms": [{"id": "a", "features": [1]}]}
+        httpx.put(f"{one.url}/v1/catalogues/c/arms", json=arms).raise_for_status()
+        bandit = {"catalogue": "c", "policy": "linear_ts"}
+        httpx.put(f"{one.url}/v1/bandits/b", json=bandit).raise_for_status()
+        choose = "/v1/bandits/b/choose"
+        wait_until_sync(
+            lambda: httpx.post(f"{two.url}{choose}", json={}).is_success, what="the other one has it too"
+        )
+        for number in range(40):
+            if number == 20:
+                one.kill()
+            assert caller.choose("b").arms[0].id == "a", number  # a call that breaks with it is sent again

@@ -7,6 +7,18 @@
 {{- .Values.existingSecret | default (include "shortlist.name" .) -}}
 {{- end }}
 
+{{- define "shortlist.account" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "shortlist.name" .) "" .Values.serviceAccount.create) -}}
+{{- end }}
+
+{{- define "shortlist.mounts" -}}
+- {name: data, mountPath: /data}
+- {name: tmp, mountPath: /tmp}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- /* What selects the pods of a part. Takes (dict "root" $ "part" "web"). */}}
 {{- define "shortlist.selector" -}}
 app.kubernetes.io/name: {{ .root.Chart.Name }}
@@ -25,12 +37,23 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- define "shortlist.pods" -}}
 metadata:
   labels: {{- include "shortlist.labels" . | nindent 4 }}
-  {{- if not .root.Values.existingSecret }}
+  {{- if or .root.Values.podAnnotations (not .root.Values.existingSecret) }}
   annotations:
+    {{- if not .root.Values.existingSecret }}
     checksum/addresses: {{ printf "%s %s" .root.Values.redisUrl .root.Values.milvusUri | sha256sum }}
+    {{- end }}
+    {{- with .root.Values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- end }}
 spec:
   automountServiceAccountToken: false
+  {{- with include "shortlist.account" .root }}
+  serviceAccountName: {{ . }}
+  {{- end }}
+  {{- with .root.Values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
   # Else Kubernetes sets SHORTLIST_PORT to the address of a service.
   enableServiceLinks: false
   securityContext:
@@ -72,6 +95,9 @@ spec:
     # Graph files, which are a cache, and notes on the store.
     - {name: data, emptyDir: {}}
     - {name: tmp, emptyDir: {}}
+    {{- with .root.Values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
     {{- if eq .part "web" }}
     - name: api-keys
       secret: {secretName: {{ include "shortlist.secret" .root }}, items: [{key: api-keys, path: api-keys}]}
