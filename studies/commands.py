@@ -134,7 +134,7 @@ QUICK_S = {
     "milvus": 60,
     "moving": 110,
     "search-results": 60,
-    "peers": 120,
+    "peers": 250,
     "people": 90,
     "personalizer": 120,
     "places": 20,

@@ -9,26 +9,35 @@ Notation
     decide_ms       median time of a decision; learn_ms: of learning from its reward
     rounds          as many as there was time for: ``BUDGET_S`` a peer, and none for more items once a
                     decision takes ``SLOW_S``
+    skipped         peers that have no row of these items: too slow with fewer, or not made and played within
+                    ``LONGEST_S``
     regret_100      mean of (best - shown) clicks in the first 100 rounds, of that of random items: 1 learned
                     nothing. Likewise of 1,000; none where fewer were reached
 
 Each peer is used as its documentation says, with its defaults and with the best setting that it documents for
-this task. What it leaves to its user is in ``CANNOT``.
+this task. What it leaves to its user is in ``CANNOT``. item-kNN, EASE and ALS know ``LIKES`` likes of each of
+``OTHERS`` other people, which follow the items' features, and rank by what this one liked, or by popularity
+until something is liked. They are fitted once; the factors of this person are solved again for each decision.
 """
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
+from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.sparse import csr_array, csr_matrix
 from threadpoolctl import threadpool_limits
 
 from examples.service import temporary_service
+from shortlist.embedding import item_to_item
 from shortlist.linear import linear_ts, ridge, ridge_sums, scales
 from shortlist.types import Matrix, Vector
 from shortlist_client.progress import progress
@@ -39,6 +48,8 @@ SEED = 62
 ITEMS, QUICK_ITEMS = (1_000, 30_000, 1_000_000), (1_000, 30_000)
 DIMS, QUICK_DIMS = (32, 128), (32,)
 BUDGET_S, QUICK_BUDGET_S = 60.0, 8.0
+LONGEST_S, QUICK_LONGEST_S = 600.0, 60.0  # of a peer with all that it makes beforehand
+OTHERS, LIKES, SOME = 2_000, 20, 300  # each likes the best of SOME items that it saw
 ROUNDS = 2_000
 SLOW_S = 1.0
 CLICK_NOISE = 0.5  # standard deviation of a click, at most
@@ -49,6 +60,9 @@ CANNOT = {
     "bayesianbandits": "search (it reads every item), filters, a store, rewards that come late or twice",
     "contextualbandits": "features of items (it learns each alone), filters, rewards that come late or twice",
     "faiss": "deletions, filters, a store, rewards that come late or twice",
+    "item-knn": "new items, exploration, filters, a store (it needs others' likes)",
+    "ease": "new items, exploration, filters, a store (it needs others' likes)",
+    "implicit": "new items, exploration, filters, a store (it needs others' likes)",
     "library": "search (this reads every item), filters, a store, rewards that come late or twice",
     "service": "a process to run",
 }
@@ -88,22 +102,56 @@ class World:
 def run(quick: bool) -> dict[str, Any]:
     """Every peer on every world; print and return the rows."""
     rows: list[dict[str, Any]] = []
-    budget = QUICK_BUDGET_S if quick else BUDGET_S
+    skipped: list[str] = []
+    budget, longest = (QUICK_BUDGET_S, QUICK_LONGEST_S) if quick else (BUDGET_S, LONGEST_S)
     ways = list(installed(PEERS))
     for dim in QUICK_DIMS if quick else DIMS:
         slow = set[tuple[str, str]]()
         for arms in QUICK_ITEMS if quick else ITEMS:
             world = World(arms, dim)
+            skipped += [_named(way, arms, dim) + "slow" for way in ways if (way.name, way.setting) in slow]
             left = [way for way in ways if (way.name, way.setting) not in slow]
             for way in progress(left, f"peers at K = {arms:,}, d = {dim}"):
-                row = played(world, way, budget)
+                try:
+                    with at_most(longest):
+                        row = played(world, way, budget)
+                except Overdue:
+                    skipped.append(_named(way, arms, dim) + f"more than {longest:.0f} s")
+                    slow.add((way.name, way.setting))
+                    continue
                 rows.append({"K": arms, "dim": dim, **row, "cannot": CANNOT[way.name]})
                 if row["decide_ms"] > 1e3 * SLOW_S:
                     slow.add((way.name, way.setting))
-    found = report("peers", rows, seed=SEED)
+    for each in skipped:
+        print(f"skipped: {each}")
+    found = report("peers", rows, seed=SEED) | {"skipped": skipped}
     modules = packages_distributions()
     found["versions"] |= {name: version(name) for way in ways for name in modules.get(way.module, ())}
     return found
+
+
+def _named(way: Way, arms: int, dim: int) -> str:
+    return f"{way.name} {way.setting or 'its defaults'}, K = {arms:,}, d = {dim}: "
+
+
+class Overdue(Exception):
+    """A peer took longer than it may."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raise ``Overdue`` in the body once so many seconds are over. Only in the main thread."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise Overdue
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def installed(peers: Sequence[Way]) -> Iterator[Way]:
@@ -123,17 +171,19 @@ def played(world: World, way: Way, budget_s: float, rounds: int = ROUNDS) -> dic
         peer = way.made(world.items, way.setting)
         build_s = time.perf_counter() - began
         began = time.perf_counter()
-        while len(lost) < rounds and time.perf_counter() - began < budget_s:
-            started = time.perf_counter()
-            row = peer.choose()
-            decided = time.perf_counter()
-            peer.learn(row, float(rng.random() < world.chances[row]))
-            decide.append(decided - started)
-            learn.append(time.perf_counter() - decided)
-            lost.append(world.best - float(world.chances[row]))
-        close = getattr(peer, "close", None)
-        if close is not None:
-            close()
+        try:
+            while len(lost) < rounds and time.perf_counter() - began < budget_s:
+                started = time.perf_counter()
+                row = peer.choose()
+                decided = time.perf_counter()
+                peer.learn(row, float(rng.random() < world.chances[row]))
+                decide.append(decided - started)
+                learn.append(time.perf_counter() - decided)
+                lost.append(world.best - float(world.chances[row]))
+        finally:
+            close = getattr(peer, "close", None)
+            if close is not None:
+                close()
     whole = world.best - world.random
     return {
         "peer": way.name,
@@ -199,6 +249,14 @@ class OverHttp:
     def __init__(self, items: Matrix, _setting: str) -> None:
         self._manager = temporary_service()
         self._client = self._manager.__enter__().connect(timeout_s=600.0)
+        try:
+            self._fill(items)
+        except BaseException:
+            self.close()
+            raise
+        self._decision = ""
+
+    def _fill(self, items: Matrix) -> None:
         self._client.put_catalogue("items", dim=items.shape[1])
         for first in range(0, len(items), BATCH):
             some = items[first : first + BATCH]
@@ -207,7 +265,6 @@ class OverHttp:
             time.sleep(0.2)
         reward: Any = {"min": 0.0, "max": 1.0}
         self._client.put_bandit("page", catalogue="items", policy="sub_ts", reward=reward)
-        self._decision = ""
 
     def choose(self) -> int:
         choice = self._client.choose("page", once=False)
@@ -310,6 +367,64 @@ class ContextualBandits:
         self._policy.partial_fit(self._context, np.array([row]), np.array([click]))
 
 
+def likes_of_others(items: Matrix) -> csr_array:
+    """1 where a person liked an item: the ``LIKES`` best for a taste of those seen. Shape: (OTHERS, K)."""
+    rng, count = np.random.default_rng(SEED), min(SOME, len(items))
+    rows = np.empty((OTHERS, LIKES), dtype=np.int64)
+    for person in range(OTHERS):
+        seen = rng.choice(len(items), count, replace=False)
+        rows[person] = seen[np.argsort(items[seen] @ rng.standard_normal(items.shape[1]))[-LIKES:]]
+    people = np.repeat(np.arange(OTHERS), LIKES)
+    return csr_array((np.ones(rows.size), (people, rows.ravel())), shape=(OTHERS, len(items)))
+
+
+class ByLikes:
+    """Ranks by what this person liked; by popularity, ties at random, until something is liked."""
+
+    def __init__(self, items: Matrix, _setting: str) -> None:
+        likes = likes_of_others(items)
+        popularity: Vector = np.asarray(likes.sum(axis=0), dtype=np.float64).ravel()
+        self._popular = int((popularity + np.random.default_rng(SEED).random(len(items))).argmax())
+        self._liked = np.zeros((1, len(items)))
+        self._fit(likes)
+
+    def choose(self) -> int:
+        return self._best() if self._liked.any() else self._popular
+
+    def learn(self, row: int, click: float) -> None:
+        self._liked[0, row] += click
+
+    def _fit(self, likes: csr_array) -> None:
+        self._model: Any = item_to_item.item_knn(likes)
+
+    def _best(self) -> int:
+        return int(self._model.scores(csr_array(self._liked))[0].argmax())
+
+
+class Ease(ByLikes):
+    """The ridge is chosen by likes that are held out."""
+
+    def _fit(self, likes: csr_array) -> None:
+        self._model = item_to_item.ease(likes, item_to_item.best_ridge(likes, np.random.default_rng(SEED)))
+
+
+class ImplicitAls(ByLikes):
+    """``AlternatingLeastSquares`` with its defaults."""
+
+    def _fit(self, likes: csr_array) -> None:
+        from implicit.als import AlternatingLeastSquares  # noqa: PLC0415 - a peer that need not be installed
+
+        self._model = AlternatingLeastSquares(num_threads=1, random_state=SEED)
+        self._model.fit(csr_matrix(likes, dtype=np.float32), show_progress=False)
+
+    def _best(self) -> int:
+        liked = csr_matrix(self._liked, dtype=np.float32)
+        rows, _ = self._model.recommend(
+            0, liked, N=1, filter_already_liked_items=False, recalculate_user=True
+        )
+        return int(rows[0])
+
+
 PEERS = (
     Way("vowpal", "", "vowpalwabbit", Vowpal),
     Way("vowpal", "--squarecb", "vowpalwabbit", Vowpal),
@@ -321,6 +436,9 @@ PEERS = (
     Way("contextualbandits", "LinUCB", "contextualbandits", ContextualBandits),
     Way("faiss", "", "faiss", OverFaiss),
     Way("faiss", "noise .5", "faiss", OverFaiss),
+    Way("item-knn", "", "shortlist", ByLikes),
+    Way("ease", "", "shortlist", Ease),
+    Way("implicit", "", "implicit", ImplicitAls),
     Way("library", "", "shortlist", Library),
     Way("service", "", "shortlist_client", OverHttp),
 )

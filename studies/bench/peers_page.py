@@ -26,17 +26,17 @@ NAMES = {
     "contextualbandits": "contextualbandits",
     "bayesianbandits": "bayesianbandits",
     "faiss": "faiss and 20 lines",
+    "item-knn": "item-kNN",
+    "ease": "EASE",
+    "implicit": "implicit (ALS)",
     "service": "Shortlist over HTTP",
     "library": "Shortlist, the library",
 }
 OURS = {"service", "library"}
 COLOURS = {True: ("#7fb3d5", "#0b62a4"), False: ("#c9c9c9", "#8d8d8d")}  # few items, many items
 WIDTH, LEFT, RIGHT, TOP, ROW, BAR = 720, 150, 80, 64, 34, 13
-LEAST_MS = 0.05
-HEAD = (
-    "| items | what decides | setting | a decision | learning its reward | rounds | regret, first 100 "
-    "| first 1,000 | what it leaves to you |\n|---|---|---|---|---|---|---|---|---|"
-)
+LEAST_MS = 0.01
+EACH = "a decision", "learning its reward", "regret, first 1,000"
 
 
 def picture(record: Mapping[str, Any]) -> str:
@@ -83,15 +83,32 @@ def _elements(times: Mapping[tuple[str, int], float | None], few: int, many: int
 
 
 def table(record: Mapping[str, Any]) -> str:
-    """All rows, as Markdown."""
-    lines = [HEAD]
-    for row in record["rows"]:
-        regrets = ["" if row[name] is None else f"{row[name]:.2f}" for name in ("regret_100", "regret_1000")]
-        setting = f"`{row['setting']}`" if row["setting"].startswith("--") else row["setting"]
-        times = _time(row["decide_ms"]), _time(row["learn_ms"])
-        cells = (f"{row['K']:,}", NAMES[row["peer"]], setting, *times, f"{row['rounds']:,}", *regrets)
-        lines.append(f"| {' | '.join([*cells, CANNOT[row['peer']]])} |")
+    """A row for each setting of a peer, with columns for each number of items, as Markdown."""
+    counts = sorted({row["K"] for row in record["rows"]})
+    rows = {(row["peer"], row["setting"], row["K"]): row for row in record["rows"]}
+    titles = [
+        f"{arms:,} items: {EACH[0]}" if not at else each for arms in counts for at, each in enumerate(EACH)
+    ]
+    lines = [
+        f"| what decides | {' | '.join(titles)} | what it leaves to you |",
+        "|---" * (len(titles) + 2) + "|",
+    ]
+    for peer, setting in dict.fromkeys((peer, setting) for peer, setting, _ in rows):
+        name = NAMES[peer]
+        if setting != "its defaults":
+            name += f", `{setting}`" if setting.startswith("--") else f", {setting}"
+        cells = [cell for arms in counts for cell in _cells(rows.get((peer, setting, arms)))]
+        lines.append(f"| {' | '.join([name, *cells, CANNOT[peer]])} |")
     return "\n".join(lines)
+
+
+def _cells(row: Mapping[str, Any] | None) -> list[str]:
+    """``EACH`` of one peer and number of items; the rounds where there were too few for a regret."""
+    if row is None:
+        return ["skipped", "", ""]
+    regret = row["regret_1000"]
+    shown = f"{row['rounds']:,} rounds" if regret is None else f"{regret:.2f}"
+    return [_time(row["decide_ms"]), _time(row["learn_ms"]), shown]
 
 
 def _time(ms: float) -> str:

@@ -36,7 +36,7 @@ from shortlist_lake.files import Lake
 from studies.measurement import report
 
 SEED = 3_607
-REWARDS, QUICK_REWARDS = 1_000_000, 50_000
+REWARDS, QUICK_REWARDS = 200_000, 50_000
 ARMS, DIM, KEYS, PARTS, TOGETHER = 2_000, 32, 1_000, 4, 5_000
 TIMEOUT_S = 600.0
 Scope = Literal["global", "per_key"]
@@ -44,7 +44,7 @@ SCOPES: Sequence[Scope] = get_args(Scope)
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Replay, export and rebuild 50,000 (quick) or 1,000,000 rewards of each scope; print and return rows."""
+    """Replay, export and rebuild 50,000 (quick) or 200,000 rewards of each scope; print and return rows."""
     count = QUICK_REWARDS if quick else REWARDS
     return report("rebuild", [_measured(scope, count) for scope in SCOPES], seed=SEED)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -59,6 +60,31 @@ def test_what_is_not_installed_is_named(capsys):
     here = peers.Way("here", "", "shortlist", Random)
     assert list(peers.installed((gone, here))) == [here]
     assert "no_such_module_anywhere is not installed" in capsys.readouterr().out
+
+
+class Endless(Random):
+    """Takes as long as it may to learn."""
+
+    def learn(self, row: int, click: float) -> None:
+        signal.pause()
+
+
+def test_a_peer_without_an_end_is_stopped():
+    with pytest.raises(peers.Overdue), peers.at_most(0.05):
+        peers.played(WORLD, peers.Way("one", "", "shortlist", Endless), math.inf)
+
+
+@pytest.mark.parametrize("made", [peers.ByLikes, peers.Ease])
+def test_who_knows_what_others_like_shows_what_is_popular_until_something_is_liked(made):
+    """What is liked first is then shown with what others liked beside it: an item with weights to it."""
+    peer, likes = made(WORLD.items, ""), peers.likes_of_others(WORLD.items)
+    popular = peer.choose()
+    assert likes.sum(axis=0)[popular] == likes.sum(axis=0).max()
+    peer.learn(popular, 0.0)
+    assert peer.choose() == popular
+    peer.learn(0, 1.0)
+    together = (likes[:, [0]].T @ likes).toarray()[0]
+    assert together[peer.choose()] > 0
 
 
 def test_each_peer_says_what_it_cannot_do():
