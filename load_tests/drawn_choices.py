@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from app.api import limits
+from app.api import request_limits as limits
 from app.filters.filter import MAX_CONDITIONS, MAX_MEMBERS
 from app.policies.registry import POLICIES
 from app.records.encoding import MAX_TEXTS_CHARS

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from app.api import limits
+from app.api import request_limits as limits
 from load_tests.heavy_requests import KINDS, MB, RAW, Request, World, kind, post
 
 LONG_ROWS, REWARDED = 6_000, 20_000

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.api import limits
+from app.api import request_limits as limits
 from examples.service import Server
-from shortlist_campaigns import limits as campaign_limits
+from shortlist_campaigns import campaign_limits
 from shortlist_client.errors import ServiceError
 
 MB = 1_000_000

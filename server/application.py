@@ -42,7 +42,7 @@ from app.api.gateway import Gateway
 from app.api.guard import EXPOSED, Guard, protocol_of
 from app.api.pages import StaticFile
 from app.api.strict_json import JSON, encoded
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.platform import plugin_settings
 from app.platform.answers import Answers
 from app.platform.background import end

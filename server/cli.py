@@ -77,7 +77,7 @@ def _studies() -> argparse.ArgumentParser:
             "bench and reproduce run in a checkout of the repository: this is an installation"
         )
     sys.path.insert(0, str(checkout))
-    parser: argparse.ArgumentParser = import_module("studies.commands").parser()
+    parser: argparse.ArgumentParser = import_module("studies.study_commands").parser()
     return parser
 
 
@@ -123,7 +123,7 @@ def command_parser(*, with_plugins: bool = True) -> argparse.ArgumentParser:
     )
 
     for name, text in STUDIES.items():
-        commands.add_parser(name, help=text)  # ``studies.commands`` has their arguments
+        commands.add_parser(name, help=text)  # ``studies.study_commands`` has their arguments
 
     dead = commands.add_parser("dead-letters", help="rewards that could not be learned from: list, replay")
     dead.add_argument("action", choices=("list", "replay"), help="replay puts them back into the log")

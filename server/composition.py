@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from app.api.plugin_routes import RouteDependencies, Routes
-from app.api.rates import Rates
-from app.bandits.registry import Bandits
+from app.api.rate_limits import Rates
+from app.bandits.served_bandits import Bandits
 from app.bandits.spaces import Moves
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.candidates import CandidateArms
@@ -26,7 +26,7 @@ from app.decision_log.reading import DecisionLog
 from app.exposure_limits.caps import FrequencyCaps
 from app.exposure_limits.quotas import Quotas
 from app.filtering.filtered_snapshots import FilteredSnapshots
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.shared_arms import SharingGroup
 from app.learners.effect_fits import EffectFits
 from app.learners.learned_priors import LearnedPriors

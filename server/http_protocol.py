@@ -13,7 +13,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.api import limits
+from app.api import request_limits as limits
 from app.api.gateway import ARRIVED, CALLER
 from app.api.problems import problem
 from app.platform.answers import Unread

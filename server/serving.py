@@ -26,7 +26,7 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp
 from threadpoolctl import threadpool_limits
 
-from app.api import limits
+from app.api import request_limits as limits
 from app.bandits.spaces import Moves
 from app.catalogues.kinds import ENGINE_KINDS
 from app.learners.effect_fits import EffectFits

@@ -18,7 +18,7 @@ docstring of ``Constraint`` says in which order a choice calls its methods.
 from app.filters.filter import Filter, none_of
 from app.filters.filter import parse as parse_filter
 from app.platform.documents import Document
-from app.selection.limits import AtMost, CappedValues, Limit
+from app.selection.list_limits import AtMost, CappedValues, Limit
 from app.selection.request import ChooseRequest
 from app.selection.rules import Pin
 from app.selection.selection import SelectionRequest

@@ -48,14 +48,14 @@ from app.api.filters import AtMostBody, FilterBody, parsed_filter
 from app.api.guard import check_bandit, check_catalogue, key_of
 from app.api.imports import BLOCKS_BODY, blocks_of
 from app.api.inner_calls import inner_call
-from app.api.limits import MAX_BLOCK_ARMS
 from app.api.plugin_routes import RouteDependencies, Routes
 from app.api.problems import Part, Problem, document_of, from_path, problems
+from app.api.request_limits import MAX_BLOCK_ARMS
 from app.api.rewards import ReceiptView, receipt_reply
 from app.api.streamed import while_connected
 from app.api.strict_json import JSON, SEVERAL_CALLS, Provided, StrictModel, encoded, json_router, reply
 from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.learners.learners import Learners
 from app.moving.moving import Moving

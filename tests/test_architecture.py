@@ -190,7 +190,7 @@ ARROWS = {
         "api",
     },
     "shortlist": set(),
-    "studies/commands": {"platform"},
+    "studies/study_commands": {"platform"},
     "studies/measurement": {"platform"},
     "studies/experiments": {"platform", "indexes", "catalogues", "shortlist", "studies/measurement"},
     "studies/bench": {

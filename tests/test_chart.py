@@ -22,7 +22,7 @@ from app.platform.settings import Settings
 from openapi_document import openapi_document
 from server import cli
 from service_process import ShortlistProcess, serving
-from shortlist_campaigns.settings import CampaignSettings
+from shortlist_campaigns.campaign_settings import CampaignSettings
 from store_clients import connect_sync, flush_sync
 
 pytestmark = pytest.mark.rest

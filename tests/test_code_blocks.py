@@ -23,7 +23,7 @@ import pytest
 from code_blocks import COMMAND_S, ROOT, Block, blocks_of, commands_of, pages, run_python, run_session
 from service_process import serving
 from shortlist_client import Client
-from shortlist_personalizer.commands import make
+from shortlist_personalizer.personalizer_command import make
 
 pytestmark = pytest.mark.rest
 

@@ -17,7 +17,7 @@ import shortlist_milvus
 from app.platform.settings import Settings
 from selection import targets
 from server import cli
-from shortlist_campaigns.settings import CampaignSettings
+from shortlist_campaigns.campaign_settings import CampaignSettings
 
 ROOT = Path(__file__).parents[1]
 MOST_ELSEWHERE = 2  # promises that no quick test holds: those of the lake

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.rest
 
 ROOT = Path(__file__).parent.parent
 REGISTRIES = {
-    "app/indexes/candidates.py",
+    "app/indexes/index_kinds.py",
     "algorithms/shortlist/index/planner.py",
     "algorithms/shortlist/index/arm_index.py",
     "app/catalogues/kinds.py",
@@ -152,7 +152,7 @@ IMPORTING = [
     ("app/indexes/publishing.py", "from shortlist.index import graph_file, table", ["graph_file"]),
     ("workers/a.py", "import shortlist.index.norm_pruned", ["norm_pruned"]),
     ("algorithms/shortlist/index/graph_file.py", "from shortlist.index.hnsw import HnswGraph", []),
-    ("app/indexes/candidates.py", "from shortlist.index.hnsw import HnswGraph", []),
+    ("app/indexes/index_kinds.py", "from shortlist.index.hnsw import HnswGraph", []),
     ("app/indexes/live.py", "from shortlist.index.planner import IndexOptions", []),
 ]
 
@@ -173,7 +173,7 @@ ASKING = [
     ("app/measuring/a.py", "why = 'only softmax knows'", 1),
     ("app/measuring/a.py", "'''Only softmax knows.'''", 0),
     ("algorithms/shortlist/index/hnsw.py", "isinstance(x, HnswGraph)", 0),
-    ("app/indexes/candidates.py", "isinstance(x, HnswGraph)", 0),
+    ("app/indexes/index_kinds.py", "isinstance(x, HnswGraph)", 0),
     ("app/indexes/serving.py", "self.options.kind == 'exact'", 0),
     ("app/policies/softmax.py", "name = 'softmax'", 0),
 ]

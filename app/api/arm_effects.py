@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from app.api.fields import Cursor, Limit
 from app.api.strict_json import JSON, Provided, json_router, reply
 from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.learners.served_effects import Order, ServedEffects, item_of, items_of, ordered, summary_of
 from app.platform.errors import NotFound

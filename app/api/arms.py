@@ -12,7 +12,7 @@ import msgspec
 from fastapi import Query, Response
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
-from app.api import limits
+from app.api import request_limits as limits
 from app.api.fields import Cursor, Feature, Identifier, Limit, page_of
 from app.api.octet_streams import WHOLE
 from app.api.problems import Part

@@ -19,7 +19,7 @@ from app.api.strict_json import IN_TURN, Provided, StrictModel, invalid, json_ro
 from app.bandits.bandit import Bandit, UsedScales
 from app.bandits.completion import default_prior, no_arm_effects
 from app.bandits.record_settings import FIXED, OF_POLICIES, settings_of
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.bandits.settings import (
     AUTO,
     GONE,

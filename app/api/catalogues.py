@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from app.api.fields import Cursor, Identifier, Limit, Page, page_of, page_reply
 from app.api.guard import key_of, sees_all_bandits, sees_catalogue
-from app.api.limits import MAX_BODY_BYTES, MAX_DIM, MAX_K
 from app.api.problems import problems
+from app.api.request_limits import MAX_BODY_BYTES, MAX_DIM, MAX_K
 from app.api.resource_changes import as_json, merged
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply

@@ -8,17 +8,17 @@ from typing import Annotated, Any, ClassVar, TypeGuard, TypeVar
 from fastapi import Request, Response
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
-from app.api import limits
+from app.api import request_limits as limits
 from app.api.api_keys import ApiKey
 from app.api.arms import Tags, absent, storable
 from app.api.fields import ContextBody, Feature, Identifier, Seed, Weights
 from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
 from app.api.guard import check_bandit, check_scope, key_of
 from app.api.problems import Problem, document_of, problems
-from app.api.rates import Rates
+from app.api.rate_limits import Rates
 from app.api.strict_json import IN_TURN, SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.catalogues.arms import Arm
 from app.catalogues.candidates import WHERE, CandidateList, candidate_list
 from app.platform.documents import Answer

@@ -10,11 +10,11 @@ from fastapi import Query, Response
 from pydantic import BaseModel
 
 from app.api.fields import Cursor, From, Limit, To, Token, page_of, span
-from app.api.limits import MAX_IDS_BYTES
 from app.api.problems import problems
+from app.api.request_limits import MAX_IDS_BYTES
 from app.api.streamed import Streamed
 from app.api.strict_json import Provided, StrictModel, json_router, reply
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.decision_log.reading import DecisionLog
 from app.decision_log.rows import Row
 from app.measuring.explain import Explanation, Explanations

@@ -12,7 +12,7 @@ from fastapi import Query, Response
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from app.api.limits import MAX_DIM, MAX_FEATURE, MAX_PAGE, MAX_PAGE_BYTES, MAX_TOKEN_CHARS
+from app.api.request_limits import MAX_DIM, MAX_FEATURE, MAX_PAGE, MAX_PAGE_BYTES, MAX_TOKEN_CHARS
 from app.api.strict_json import JSON, StrictModel, encoded, numeral
 from app.bandits import settings
 from app.bandits.context import check_form

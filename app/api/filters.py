@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from app.api.fields import Identifier
-from app.api.limits import MAX_AT_MOST, MAX_K
+from app.api.request_limits import MAX_AT_MOST, MAX_K
 from app.api.strict_json import StrictModel
 from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.filter import Filter, parse
 from app.platform.errors import FieldPath, Invalid
-from app.selection.limits import AtMost
+from app.selection.list_limits import AtMost
 from app.selection.rules import OVER_FEATURES, Diverse, Pin, Rules
 
 # Operators are checked by ``parse``: its errors name the place within the filter.

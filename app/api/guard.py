@@ -28,7 +28,7 @@ from app.api.api_keys import (
     scope_of,
 )
 from app.api.problems import headers_of
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.platform.errors import (
     BadRequest,

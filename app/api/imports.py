@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
-from app.api import limits
+from app.api import request_limits as limits
 from app.api.arms import BLOCKS, LONG_METADATA, NDJSON, TWICE, ArmBody, UpsertedView, as_arm, storable
 from app.api.fields import IDENTIFIER
 from app.api.problems import problem_of, problems

@@ -12,7 +12,7 @@ from app.api.fields import INTEGER, Cursor, Limit
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, json_router
 from app.bandits.prior_version import PriorVersionView, exported
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.bandits.spaces import Moves, SpaceMap
 from app.catalogues.arm_pages import NUMBER_BYTES
 from app.catalogues.catalogues import Catalogues

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, StringConstraints
 
 from app.api.fields import IDENTIFIER, Cursor, Identifier, Limit, Page
-from app.api.limits import MAX_BODY_BYTES
 from app.api.octet_streams import OCTETS, body_or_octets, documented
 from app.api.problems import Part
+from app.api.request_limits import MAX_BODY_BYTES
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit, UsedScales
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.bandits.settings import RepeatsRule
 from app.decision_log.buffer import RowBuffer
 from app.exposure_limits.caps import FrequencyCaps

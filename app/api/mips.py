@@ -11,7 +11,7 @@ from fastapi import Query, Request
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
-from app.api import limits
+from app.api import request_limits as limits
 from app.api.fields import AttributesView, Delta, Feature, Identifier, QueryBody, Seed
 from app.api.filters import FilterBody, parsed_filter
 from app.api.octet_streams import (

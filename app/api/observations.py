@@ -8,10 +8,10 @@ from fastapi import Query, Response
 from pydantic import Field
 
 from app.api.fields import ContextBody, Identifier, Value, Weights
-from app.api.limits import MAX_BODY_BYTES, MAX_REWARDS
+from app.api.request_limits import MAX_BODY_BYTES, MAX_REWARDS
 from app.api.rewards import ReceiptView, receipt_reply
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.rewards.reward_entries import Observation
 from app.rewards.rewards import Rewards
 

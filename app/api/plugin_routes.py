@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from app.api import documentation
 from app.api.api_keys import SCOPES, OtherProtocol, open_path, open_protocol
 from app.api.strict_json import JsonRoute
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.catalogues.blocked_copies import BlockedCopies
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog

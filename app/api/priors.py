@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.learners.effect_fits import EffectFits
 from app.learners.learned_priors import LearnedPriors, covariance_of, report_of
 from app.learners.prior_fits import PriorFits

@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 
 from app.api.fields import Cursor, Identifier, Limit, Page, page_reply, span
 from app.api.filters import FilterBody
-from app.api.limits import MAX_SMALL_BODY_BYTES
 from app.api.problems import problems
+from app.api.request_limits import MAX_SMALL_BODY_BYTES
 from app.api.strict_json import Provided, StrictModel, json_router, reply
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.exposure_limits.quotas import Quotas, QuotaState
 from app.exposure_limits.rules import MAX_MOST, MAX_PER_S, MIN_PER_S, QuotaCounts, QuotaPace, QuotaRule
 

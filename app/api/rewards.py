@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from app.api.fields import Identifier, Token, Value
 from app.api.guard import access_of
-from app.api.limits import MAX_BATCH, MAX_BODY_BYTES, MAX_REWARDS
+from app.api.request_limits import MAX_BATCH, MAX_BODY_BYTES, MAX_REWARDS
 from app.api.strict_json import IN_TURN, SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.platform.documents import Answer
 from app.rewards.decisions import Decisions

@@ -42,8 +42,8 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.limits import MAX_SMALL_BODY_BYTES, MAX_VALUES
 from app.api.problems import Part, problem_response, problems
+from app.api.request_limits import MAX_SMALL_BODY_BYTES, MAX_VALUES
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import FieldPath, Invalid, ShortlistError, TooLarge, UnsupportedEncoding, shown
 from shortlist.errors import InvalidArgument

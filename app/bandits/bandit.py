@@ -26,7 +26,8 @@ from app.records.encoding import MatchEncoding, Numbers32
 from app.records.history_prior import HistoryPriorRecord
 from app.records.place_sums import MOST_LEARNED_PLACES, places_to_bytes
 from app.storage.types import LearnerId
-from shortlist.linear import history_prior, learned_prior, scales
+from shortlist.linear import scales
+from shortlist.linear.exploration import exploration_at, exploration_with_history, exploration_with_prior
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums, empty
@@ -161,9 +162,9 @@ class Bandit(msgspec.Struct, frozen=True):
         if self.record.exploration == AUTO and self.context is None:
             learned = version.learned
             if learned.history:
-                exploration = history_prior.exploration(learned.observations / max(1, learned.own_keys))
+                exploration = exploration_with_history(learned.observations / max(1, learned.own_keys))
             else:
-                exploration = learned_prior.exploration(alone, keys=learned.keys, variation=learned.variation)
+                exploration = exploration_with_prior(alone, keys=learned.keys, variation=learned.variation)
         return msgspec.structs.replace(
             self,
             prior=version.of_signals(self.record.signal_count),
@@ -293,7 +294,7 @@ class Bandit(msgspec.Struct, frozen=True):
         # A context that is new in each decision explores by itself; a learned prior has a rule of its own.
         if self.record.exploration != AUTO or self.context is not None or self.exploration_alone is not None:
             return self.exploration
-        return scales.exploration_at(self.exploration, posterior.ratio)
+        return exploration_at(self.exploration, posterior.ratio)
 
     @property
     def temperature_share(self) -> float:

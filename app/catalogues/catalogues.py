@@ -38,7 +38,7 @@ from app.catalogues.kept_arms import ArmRepository, FoundArms
 from app.catalogues.kinds import Kinds
 from app.catalogues.replaced_features import ReplacedFeatures, has_replaced, keep_finding
 from app.engines.contract import ArmEngine
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot

@@ -12,8 +12,8 @@ from app.catalogues.kept_arms import ArmRepository
 from app.catalogues.resident_arms import ResidentArms
 from app.engines.contract import ArmEngine, EngineKind, EngineName, WrongEngine
 from app.engines.engine_index import EngineIndex
-from app.indexes.candidates import CHOICES, MISSING
-from app.indexes.limits import IndexLimits
+from app.indexes.index_kinds import CHOICES, MISSING
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.platform import plugins

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.decision_log.rows import (
     NOTHING_BARRED,
     Agreement,

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from app.filtering.filter_limits import FilterLimits
 from app.filtering.index_search import IndexSearch
-from app.filtering.limits import FilterLimits
 from app.filtering.row_copy import RowCopy
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import search_exactly

@@ -10,8 +10,8 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from app.filtering.filter_limits import FilterLimits
 from app.filtering.index_search import IndexSearch
-from app.filtering.limits import FilterLimits
 from app.filtering.row_copy import RowCopy
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import EligibleRows, eligible_rows, rows_left

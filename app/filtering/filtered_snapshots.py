@@ -15,10 +15,10 @@ from functools import partial
 import numpy as np
 
 from app.catalogues.catalogue import Catalogue
+from app.filtering.filter_limits import FilterLimits
 from app.filtering.filter_plan import FilterPlan, PlanOptions, plan_filter
 from app.filtering.filtered_snapshot import matched, without_rows
 from app.filtering.known_filter import FilterStatus, KnownFilter
-from app.filtering.limits import FilterLimits
 from app.filters.filter import Filter
 from app.filters.overview import FieldOverview
 from app.indexes.eligible_rows import eligible_rows, work

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from app.filtering.limits import FilterLimits
+from app.filtering.filter_limits import FilterLimits
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import GATHER_ROWS, contenders, masked_contenders
 from app.indexes.snapshot import Snapshot

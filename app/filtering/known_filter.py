@@ -16,10 +16,10 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from app.filtering.filter_limits import FilterLimits
 from app.filtering.filter_plan import FilterPlan, index_number
 from app.filtering.filtered_snapshot import FilteredSnapshot, SearchStrategy
 from app.filtering.index_search import IndexSearch
-from app.filtering.limits import FilterLimits
 from app.filtering.row_copy import RowCopy
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import EligibleRows

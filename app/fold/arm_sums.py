@@ -23,7 +23,7 @@ from app.records.records import unpack
 from app.storage.arm_effects import PLACES
 from app.storage.store import Store
 from app.storage.types import ArmId, LearnerId, LogEntry
-from shortlist.linear.sum_algebra import exact_sum, weight
+from shortlist.linear.discounted_sums import exact_sum, weight
 
 AnySums = ArmSums | PlaceSums
 ArmStates = dict[ArmId, AnySums | None]

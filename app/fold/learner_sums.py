@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from app.records.records import LearnerState
 from shortlist.linear import ridge_sums
-from shortlist.linear.sum_algebra import plus, scaled, weight
+from shortlist.linear.discounted_sums import plus, scaled, weight
 from shortlist.types import Matrix, Rows, Vector
 
 

@@ -18,8 +18,8 @@ from app.records.log_entries import RewardEntry
 from app.records.place_sums import MOST_LEARNED_PLACES, PlaceSums
 from app.storage.types import LogEntry
 from shortlist.linear import places
+from shortlist.linear.discounted_sums import exact_sum
 from shortlist.linear.places import PlaceNumbers
-from shortlist.linear.sum_algebra import exact_sum
 from shortlist.types import Vector
 
 MOVED = 0.01  # of how likely a place is looked at, from which on a version is made

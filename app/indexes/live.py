@@ -51,10 +51,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.attributes import Document
-from app.indexes.candidates import is_forced, saving_of
 from app.indexes.content import IndexContent
 from app.indexes.described_rows import DescribedRows
-from app.indexes.limits import IndexLimits
+from app.indexes.index_kinds import is_forced, saving_of
+from app.indexes.index_limits import IndexLimits
 from app.indexes.maintenance import Maintenance, Measurement, Measuring
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.serving import IndexStatus, Serving

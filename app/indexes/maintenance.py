@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from app.filters.attributes import Compaction
-from app.indexes.candidates import CANDIDATES
-from app.indexes.limits import IndexLimits
+from app.indexes.index_kinds import CANDIDATES
+from app.indexes.index_limits import IndexLimits
 from shortlist.index.cancellation import Cancellation, Cancelled
 from shortlist.index.index import Build, GrowingIndex, Index, RemeasuredIndex
 from shortlist.index.planner import IndexOptions, Plan, find, plan, probe_generator

@@ -22,8 +22,8 @@ import numpy as np
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable
 from app.indexes import shared_files
-from app.indexes.candidates import saving_of
 from app.indexes.described_rows import DescribedUntil
+from app.indexes.index_kinds import saving_of
 from app.indexes.shared_arms import SharedArms
 from shortlist.index.cancellation import Cancellation, Cancelled
 from shortlist.index.index import Index, PublicationReader, PublicationWriter, file_of

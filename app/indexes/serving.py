@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Literal
 
 from app.filters.attribute_snapshot import AttributeSnapshot
-from app.indexes.candidates import is_forced
-from app.indexes.limits import IndexLimits
+from app.indexes.index_kinds import is_forced
+from app.indexes.index_limits import IndexLimits
 from app.indexes.snapshot import Snapshot
 from shortlist.index.exact import measured_scan_cost
 from shortlist.index.index import GrowingIndex, Index, IndexKind

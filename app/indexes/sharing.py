@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from app.indexes.content import IndexContent
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.serving import Serving
 from app.indexes.shared_arms import SharedArms

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.catalogues.candidates import CandidateList
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog, LoggedChoice

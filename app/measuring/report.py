@@ -25,7 +25,7 @@ from types import MappingProxyType
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.bandits.settings import MAX_EXAMINATION, GuardrailRule
 from app.decision_log.reading import DecisionLog
 from app.decision_log.rows import NO_LOG, Agreement, Row

@@ -27,7 +27,7 @@ from app.bandits.bandit import Bandit, bandit_of
 from app.bandits.completion import measured
 from app.bandits.history_prior import first_prior, takes_history
 from app.bandits.prior_version import version_of
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.bandits.spaces import Carry, Moves, SpaceMap, Spaces
 from app.bandits.versions import version_to_bytes
 from app.catalogues.catalogue import Catalogue

@@ -53,6 +53,7 @@ from app.selection.effect_tables import EffectTables
 from app.selection.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
 from shortlist import confidence
 from shortlist.linear import evidence, scales
+from shortlist.linear.exploration import exploration_by_evidence
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.scales import Scales
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -239,7 +240,7 @@ class Exploring(PolicySettings):
         if isinstance(record.exploration, float | int):
             return record.exploration
         if record.exploration == AUTO:
-            return scales.exploration_by_evidence(numbers)
+            return exploration_by_evidence(numbers)
         ridge = record.ridge if isinstance(record.ridge, float | int) else 1.0
         return confidence.beta(self.theory_delta(record), dim=dim, horizon=record.horizon, ridge=ridge)
 

@@ -33,7 +33,7 @@ from app.platform.deadlines import task_for_all
 from app.platform.documents import Answer
 from app.platform.long_work import LongWork
 from app.selection.computing import INLINE_US, computed
-from app.selection.limits import Limits
+from app.selection.list_limits import Limits
 from app.selection.selection import Candidates, ReadSnapshot, Selection, SelectionRequest
 from app.storage.types import LearnerId
 from shortlist.linear import elimination, linear_elimination, sub_elim

@@ -18,7 +18,7 @@ from app.policies import uniform
 from app.policies.base import ANY_PRIOR, Policy
 from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Lists, Pool, Weighed
 from app.selection.covers import Covers
-from app.selection.limits import Limits
+from app.selection.list_limits import Limits
 from app.selection.selection import Candidates, Drawn, Ranking, SelectionRequest
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.index.exact import scores_of

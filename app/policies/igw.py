@@ -32,7 +32,7 @@ from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Lists, Pool
 from app.selection.arm_effects import ArmEffects, EffectSolver
 from app.selection.computing import drawn_us
 from app.selection.covers import Covers
-from app.selection.limits import Limits
+from app.selection.list_limits import Limits
 from app.selection.selection import Candidates, Drawn, Ranking, ReadSnapshot, SelectionRequest
 from shortlist.evaluation import igw_target
 from shortlist.index.table import not_in

@@ -19,7 +19,7 @@ from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Pool
 from app.policies.thompson import Prepared, ThompsonTarget
 from app.selection.arm_effects import ArmEffects
 from app.selection.covers import Covers
-from app.selection.limits import Limits
+from app.selection.list_limits import Limits
 from app.selection.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from shortlist.evaluation import logged
 from shortlist.linear import linucb as algorithm

@@ -24,7 +24,7 @@ from app.policies.base import ANY_PRIOR, Policy
 from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Weighed
 from app.selection.arm_effects import ArmEffects
 from app.selection.covers import Covers
-from app.selection.limits import Limits
+from app.selection.list_limits import Limits
 from app.selection.selection import Candidates, Drawn, Ranking, SelectionRequest
 from shortlist.evaluation import softmax_target
 from shortlist.evaluation.softmax_target import Totals

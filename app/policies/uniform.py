@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.snapshot import Snapshot
 from app.policies.base import Policy
-from app.selection.limits import Limits
+from app.selection.list_limits import Limits
 from app.selection.selection import Candidates, Ranking, SelectionRequest
 from shortlist.index.table import not_in
 from shortlist.linear import softmax as algorithm

@@ -13,7 +13,7 @@ from itertools import compress
 from pathlib import Path
 
 from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.engines import engine_titles, reach_engines
 from app.exposure_limits.quotas import Quotas

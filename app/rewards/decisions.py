@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.bandits.settings import SignalRef
 from app.catalogues.catalogues import Catalogues
 from app.exposure_limits.quotas import Quotas

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import NotFound, TooLarge, within
 from app.records.kept_choice import token_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.bandits.settings import MAX_AHEAD_MS, RewardRule, SignalRef, SignalRule
 from app.bandits.signals import check_names
 from app.catalogues.catalogues import Catalogues

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.exposure_limits.caps import FrequencyCaps
 from app.exposure_limits.quotas import Quotas
 from app.fold.checkpoints import Workers

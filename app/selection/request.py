@@ -18,7 +18,7 @@ from app.platform.ids import is_in_share
 from app.records.encoding import Numbers32
 from app.records.logged import LoggedRequest, asked_bytes
 from app.rewards.events import event_name
-from app.selection.limits import AtMost
+from app.selection.list_limits import AtMost
 from app.selection.rules import Diverse, Pin, Rules
 from app.selection.selection import SelectionRequest
 from app.storage.types import LearnerId

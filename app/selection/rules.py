@@ -26,7 +26,7 @@ import numpy as np
 
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.coded_values import coded
-from app.selection.limits import AtMost
+from app.selection.list_limits import AtMost
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 OVER_FEATURES = "features"

@@ -21,7 +21,7 @@ from app.learners.learners import Learners, thetas_of
 from app.learners.served_effects import weights_of
 from app.records.encoding import Numbers32
 from app.selection.arm_effects import ArmEffects, EffectSolver
-from app.selection.limits import Limit, LimitedSolver, Limits
+from app.selection.list_limits import Limit, LimitedSolver, Limits
 from app.selection.rules import Diverse, DiverseSolver, Pin, shortlist_of
 from app.storage.types import OF_REQUEST, LearnerId
 from shortlist.linear import ridge

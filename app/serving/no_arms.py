@@ -8,7 +8,7 @@ import msgspec
 
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
 from app.platform.errors import NoArms
-from app.selection.limits import Limits
+from app.selection.list_limits import Limits
 from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import Applied, combined
 from shortlist.types import NO_ROWS

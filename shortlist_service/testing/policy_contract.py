@@ -17,7 +17,7 @@ from app.filters.filter import parse
 from app.platform.errors import Invalid, NoArms
 from app.policies.base import Policy
 from app.rewards.reward_entries import Reward
-from app.selection.limits import AtMost
+from app.selection.list_limits import AtMost
 from app.selection.request import ChooseRequest
 from app.selection.rules import Diverse, Pin, Rules
 from app.serving.choice import Choice

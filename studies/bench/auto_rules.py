@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shortlist.linear import evidence, scales
+from shortlist.linear.exploration import exploration_at, exploration_by_evidence
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.scales import Scales
@@ -27,4 +28,4 @@ def posterior(
 
 def exploration(dim: float, ratio: float = 0.0) -> float:
     """What multiplies a draw; ``ratio``: of its posterior, 0 with a context or a learned prior."""
-    return scales.exploration_at(scales.exploration_by_evidence(dim), ratio)
+    return exploration_at(exploration_by_evidence(dim), ratio)

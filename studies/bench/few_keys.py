@@ -19,7 +19,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.linear import bilinear, igw, learned_prior, linear_ts, ridge, ridge_sums, scales, softmax
+from shortlist.linear import bilinear, igw, linear_ts, ridge, ridge_sums, scales, softmax
+from shortlist.linear.exploration import exploration_with_prior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.types import Matrix, Vector
 from studies.bench import auto_rules, many_keys
@@ -131,9 +132,7 @@ def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
             numbers = own.dim if world.numbers is None else world.numbers
             exploration = exploration_of(numbers, setting, ratio)
             if prior is not None and world.contexts is None:
-                exploration = learned_prior.exploration(
-                    exploration, keys=prior.keys, variation=prior.variation
-                )
+                exploration = exploration_with_prior(exploration, keys=prior.keys, variation=prior.variation)
             if world.contexts is not None:
                 posterior = bilinear.given(posterior, world.directions, world.contexts[key, at])
             left = None if world.repeats else ~excluded[key]

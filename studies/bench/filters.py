@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.catalogues.catalogue import Catalogue
-from app.filtering.limits import FilterLimits
+from app.filtering.filter_limits import FilterLimits
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import GATHER_ROWS

@@ -19,10 +19,11 @@ from typing import Any, Literal
 import numpy as np
 
 from shortlist.linear import learned_prior, linear_ts, ridge_sums
+from shortlist.linear.discounted_sums import plus, scaled
+from shortlist.linear.exploration import exploration_with_prior
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
-from shortlist.linear.sum_algebra import plus, scaled
 from shortlist.types import Matrix, Rows, Vector
 from shortlist_client.progress import progress
 from studies.bench import auto_rules
@@ -210,7 +211,7 @@ def _posterior(
                 sizes=prior.sizes,
             )
         alone = auto_rules.exploration(own.dim)
-        ours = learned_prior.exploration(alone, keys=prior.keys, variation=prior.variation)
+        ours = exploration_with_prior(alone, keys=prior.keys, variation=prior.variation)
         return prior.posterior(own), ours * way.times if way.exploration is None else way.exploration
     found = auto_rules.posterior(
         own,

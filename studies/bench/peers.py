@@ -39,6 +39,7 @@ from threadpoolctl import threadpool_limits
 from examples.service import temporary_service
 from shortlist.embedding import item_to_item
 from shortlist.linear import linear_ts, ridge, ridge_sums, scales
+from shortlist.linear.exploration import exploration_of_dimension
 from shortlist.types import Matrix, Vector
 from shortlist_client.progress import progress
 from studies.bench.choose import make
@@ -205,7 +206,7 @@ class Library:
         self._constant = float(np.sqrt((items**2).mean()))
         self._sums = ridge_sums.empty(dim)
         self._ridge = scales.ridge_share(dim) * (1.0 + self._constant**2)  # of unit vectors
-        self._exploration = CLICK_NOISE * scales.exploration(dim)
+        self._exploration = CLICK_NOISE * exploration_of_dimension(dim)
         self._rng = np.random.default_rng(SEED)
 
     def choose(self) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 
 from examples.service import Server, temporary_service
 from shortlist_client.progress import progress
-from shortlist_personalizer.commands import make
+from shortlist_personalizer.personalizer_command import make
 from studies.measurement import report
 
 SEED = 2026

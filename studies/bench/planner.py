@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import LiveIndex
 from shortlist.index.exact import scan
 from shortlist.index.probes import compare, solve

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import asdict
 
 from app.catalogues.catalogue import Catalogue
+from app.filtering.filter_limits import FilterLimits
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filtering.known_filter import PLAN_AFTER
-from app.filtering.limits import FilterLimits
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
 from app.records.records import CatalogueRecord

@@ -45,10 +45,11 @@ from app.platform.errors import ShortlistError
 from app.policies.registry import POLICIES
 from app.records.records import CatalogueRecord
 from shortlist.linear import ridge_sums, signals
+from shortlist.linear.exploration import exploration_of_dimension
 from shortlist.linear.linear_ts import draw
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
-from shortlist.linear.scales import Scales, exploration
+from shortlist.linear.scales import Scales
 from shortlist.linear.signals import Weighing
 from shortlist.types import Matrix, Rows, Vector
 from shortlist_client.progress import progress
@@ -220,7 +221,7 @@ def learned(world: World, settings: Sequence[float], decisions: int, check: int,
     sums = ridge_sums.empty(dim)
     for decision in range(decisions):
         setting = settings[decision % len(settings)]
-        query = draw(posterior(sums, setting, settings), exploration=exploration(dim), rng=rng)
+        query = draw(posterior(sums, setting, settings), exploration=exploration_of_dimension(dim), rng=rng)
         arm = int(np.argmax(world.features @ query))
         reward = world.reward(arm, rng)
         value = reward[None, :] if len(settings) > 1 else reward @ mix(setting)[:, None]

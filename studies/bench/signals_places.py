@@ -17,8 +17,9 @@ import numpy as np
 
 from shortlist.evaluation import examination
 from shortlist.linear import ridge_sums
+from shortlist.linear.exploration import exploration_of_dimension
 from shortlist.linear.linear_ts import draw
-from shortlist.linear.scales import Scales, exploration
+from shortlist.linear.scales import Scales
 from shortlist.types import Matrix, Vector
 from shortlist_client.progress import progress
 
@@ -79,7 +80,7 @@ def regret(world: World, known: Vector, decisions: int, run: int) -> float:
     for _ in range(decisions // TOGETHER):
         posterior, seen, clicks = scales.posterior(sums), list[Matrix](), list[Vector]()
         for _ in range(TOGETHER):
-            query = draw(posterior, exploration=exploration(dim), rng=rng)
+            query = draw(posterior, exploration=exploration_of_dimension(dim), rng=rng)
             shown = np.argsort(-(features @ query))[:count]
             lost += best - float(p @ means[shown])
             seen.append(known[:, None] * features[shown])

@@ -11,10 +11,10 @@ import pytest
 from endpoints import IMPORT, WRITES, Endpoint, create_one_of_each, with_token
 
 from api_client import Api, running
-from app.api import limits
+from app.api import request_limits as limits
 from app.api.strict_json import JsonRoute, Parameters, StrictModel
 from server.application import ROUTERS
-from shortlist_campaigns import limits as campaign_limits
+from shortlist_campaigns import campaign_limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client import Api, Json, assert_problem, running
-from app.api.limits import MAX_LINE_BYTES
+from app.api.request_limits import MAX_LINE_BYTES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

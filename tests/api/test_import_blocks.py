@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api
-from app.api.limits import MAX_BLOCK_ARMS, MAX_BLOCK_BYTES, MAX_TAG_CHARS, MAX_TAGS
+from app.api.request_limits import MAX_BLOCK_ARMS, MAX_BLOCK_BYTES, MAX_TAG_CHARS, MAX_TAGS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

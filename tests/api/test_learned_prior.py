@@ -10,7 +10,12 @@ import pytest
 
 from api_client import Api, Json, running
 from app.storage import redis_keys
-from shortlist.linear import learned_prior, scales
+from shortlist.linear import learned_prior
+from shortlist.linear.exploration import (
+    exploration_by_evidence,
+    exploration_of_dimension,
+    exploration_with_prior,
+)
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -229,8 +234,8 @@ async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(api: Api):
     assert own["prior_version"] == new["prior_version"] == found["version"]
     assert own["used"]["noise"] == new["used"]["noise"] == pytest.approx(found["noise"])
     assert own["used"]["exploration"] == pytest.approx(
-        learned_prior.exploration(
-            scales.exploration_by_evidence(len(found["mean"])), keys=60, variation=expected.variation
+        exploration_with_prior(
+            exploration_by_evidence(len(found["mean"])), keys=60, variation=expected.variation
         )
     )
 
@@ -541,7 +546,7 @@ async def test_a_context_has_a_mean_too(api: Api):
     # The context explores too: with a prior a bandit explores no more than without one.
     used = (await api.learner("b", "new"))["used"]
     numbers = D + 2 * D
-    assert used["exploration"] == min(scales.exploration_by_evidence(numbers), scales.exploration(numbers))
+    assert used["exploration"] == min(exploration_by_evidence(numbers), exploration_of_dimension(numbers))
 
 
 @pytest.mark.rest
@@ -583,4 +588,4 @@ async def test_rewards_that_are_all_zero_make_no_version(api: Api):
     await api.observe("b", *({**each, "value": 0} for each in histories(10, 5)))
     assert (await api.ok("POST", REFRESH))["version"] == 0
     alone = (await api.ok("GET", "/v1/bandits/b"))["used"]["exploration"]
-    assert alone == scales.exploration_by_evidence(D)
+    assert alone == exploration_by_evidence(D)

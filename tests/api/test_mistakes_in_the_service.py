@@ -16,7 +16,7 @@ from service_model import Arm, Json
 from service_play import Focus
 
 from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.exposure_limits.bandit_quotas import BanditQuotas
 from app.exposure_limits.caps import FrequencyCapKey, FrequencyCaps
@@ -30,7 +30,7 @@ from app.records.log_entries import ForgetEntry
 from app.rewards import rewards
 from app.rewards.decisions import Decisions
 from app.rewards.reward_entries import RewardEntries
-from app.selection.limits import AllowedRows
+from app.selection.list_limits import AllowedRows
 from app.selection.selection import SelectionRequest
 from app.serving.choosing import Choosing
 from app.serving.constraints.base import View

@@ -27,7 +27,7 @@ from test_moving import (
 )
 
 from api_client import Api, Json, running
-from app.bandits.registry import Bandits
+from app.bandits.served_bandits import Bandits
 from app.exposure_limits.bandit_quotas import BanditQuotas
 from app.exposure_limits.quotas import Quotas
 from app.storage.embedded.server import EmbeddedServer

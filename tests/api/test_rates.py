@@ -11,7 +11,7 @@ import pytest
 
 from api_client import Api, running
 from app.api.api_keys import ApiKey, new_key
-from app.api.rates import LEAST_PURGED, Rates
+from app.api.rate_limits import LEAST_PURGED, Rates
 from app.platform.errors import TooManyRequests
 from app.platform.metrics import Metrics
 from shortlist_client import visitor_pass

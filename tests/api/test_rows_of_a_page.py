@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.api import limits
+from app.api import request_limits as limits
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]

@@ -3,7 +3,7 @@
 import pytest
 
 from app.api.api_keys import ApiKey
-from app.api.rates import Rates
+from app.api.rate_limits import Rates
 from app.platform.errors import TooManyRequests
 from app.platform.metrics import Metrics
 

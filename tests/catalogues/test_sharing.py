@@ -13,7 +13,7 @@ import pytest
 
 from app.catalogues.resident_arms import ResidentArms
 from app.indexes import shared_files
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.platform.settings import Settings
 from headless_service import PATIENT
 from server.application import create_app

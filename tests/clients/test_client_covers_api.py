@@ -9,10 +9,10 @@ from typing import Any, Literal, Required, Union, get_args, get_origin, get_type
 
 import pytest
 
-from app.api import limits
+from app.api import request_limits as limits
 from app.platform import errors
 from openapi_document import openapi_document
-from shortlist_campaigns import limits as campaign_limits
+from shortlist_campaigns import campaign_limits
 from shortlist_client import answers, batches, endpoints, routes
 from shortlist_client.errors import BY_CODE
 from shortlist_client.routes import JSON, RAW, ROUTES, Route

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.api import limits
+from app.api import request_limits as limits
 from app.api.api_keys import new_key
 from app.api.fields import IDENTIFIER
 from dropping_proxy import DroppingProxy

@@ -12,7 +12,7 @@ import pytest
 from api_client import Api, running
 from app.catalogues import kinds
 from app.catalogues.kinds import is_in_engine, missing_plugin
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.platform.errors import Invalid
 from app.records.records import CatalogueRecord
 from memory_engine import MemoryEngine, MemorySource

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from app.filtering import filter_plan
+from app.filtering.filter_limits import FilterLimits
 from app.filtering.filter_plan import FilterPlan, PlanOptions, plan_filter
-from app.filtering.limits import FilterLimits
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.live import LiveIndex

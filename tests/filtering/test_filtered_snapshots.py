@@ -11,10 +11,10 @@ import pytest
 
 from app.catalogues.catalogue import Catalogue
 from app.filtering import filtered_snapshots, known_filter
+from app.filtering.filter_limits import FilterLimits
 from app.filtering.filter_plan import FilterPlan, index_number
 from app.filtering.filtered_snapshots import LOOK_EVERY, FilteredSnapshots
 from app.filtering.known_filter import PLAN_AFTER, FilterStatus
-from app.filtering.limits import FilterLimits
 from app.filtering.row_copy import RowCopy
 from app.filters.filter import Filter, parse
 from app.indexes.live import IndexOptions, LiveIndex

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.indexes import candidates
+from app.indexes import index_kinds
 from app.indexes.live import IndexOptions, LiveIndex
 
 
@@ -33,12 +33,12 @@ def filled(features, options=None, **arguments):
 @contextmanager
 def only_structures(*structures):
     """The planner tries these alone."""
-    registered = candidates.CANDIDATES[:]
-    candidates.CANDIDATES[:] = structures
+    registered = index_kinds.CANDIDATES[:]
+    index_kinds.CANDIDATES[:] = structures
     try:
         yield
     finally:
-        candidates.CANDIDATES[:] = registered
+        index_kinds.CANDIDATES[:] = registered
 
 
 def limit(index, **changes):

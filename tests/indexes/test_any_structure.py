@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from api_client import Api, running
 from app.filtering import filter_plan
+from app.filtering.filter_limits import FilterLimits
 from app.filtering.filter_plan import PlanOptions, plan_filter
 from app.filtering.index_search import IndexSearch
-from app.filtering.limits import FilterLimits
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.shared_arms import SharedArms

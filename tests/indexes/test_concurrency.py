@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions
 from tests.indexes.brute_force import filled
 

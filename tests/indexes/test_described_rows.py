@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.indexes.described_rows import DescribedRows
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 
 pytestmark = pytest.mark.rest
 

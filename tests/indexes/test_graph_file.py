@@ -7,7 +7,7 @@ import stat
 import numpy as np
 import pytest
 
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from shortlist.index import graph_file
 from tests.indexes.brute_force import filled, maintain

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from planned_tables import measure
 from shortlist.index import graph_file

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from app.indexes import maintenance
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.platform.errors import DimensionMismatch
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, Maintenance
 from shortlist.index import hnsw, planner
 from shortlist.index.cancellation import Cancellation

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, running
-from app.indexes import candidates
+from app.indexes import index_kinds
 from shortlist.index.index import Build, Index
 from shortlist.index.planner import Candidate, IndexOptions, Plan, Task, plan
 from tests.indexes.brute_force import filled
@@ -65,7 +65,7 @@ async def test_files_go_with_their_catalogue(api: Api, tmp_path: Path) -> None:
 async def test_a_kind_whose_package_is_absent_is_refused_with_what_to_install(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(candidates.MISSING, "ivf_pq", "faiss-cpu")
+    monkeypatch.setitem(index_kinds.MISSING, "ivf_pq", "faiss-cpu")
     body = {"dim": 2, "index": {"kind": "ivf_pq"}}
     told = await api.refused("PUT", "/v1/catalogues/c", body, loc=["body", "index", "kind"])
     assert "the index ivf_pq needs the package faiss-cpu, which is not installed here" in str(told)

@@ -13,7 +13,7 @@ import pytest
 from app.filters.filter import parse
 from app.indexes import shared_files
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.shared_arms import SharedArms

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.publishing import Adoption
 from app.indexes.shared_arms import SharedArms

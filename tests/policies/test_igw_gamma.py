@@ -12,7 +12,7 @@ from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.policies import igw
 from app.policies.targets import EvaluationBatch, Lists
-from app.selection.limits import AtMost, Limits
+from app.selection.list_limits import AtMost, Limits
 from shortlist.linear import igw as algorithm
 from shortlist.linear import scales
 from shortlist.types import NO_ROWS

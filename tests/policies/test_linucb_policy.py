@@ -11,7 +11,7 @@ import pytest
 from app.indexes.live import LiveIndex
 from app.policies.linucb import LinUcbTarget, UpperBounds
 from app.policies.targets import EvaluationBatch
-from app.selection.limits import AtMost, Limits
+from app.selection.list_limits import AtMost, Limits
 from shortlist.linear import ridge, ridge_sums
 from shortlist.types import NO_ROWS
 

@@ -16,7 +16,7 @@ from app.indexes.eligible_rows import eligible_rows
 from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.policies import igw, softmax
-from app.selection.limits import AtMost, Limits
+from app.selection.list_limits import AtMost, Limits
 from frequencies import furthest_sigma
 from shortlist.linear import scales
 from shortlist.types import NO_ROWS

@@ -1,4 +1,4 @@
-"""`load_tests/locustfile.py`: its users, a process or the whole service that is killed, and wrong answers."""
+"""`load_tests/traffic.py`: its users, a process or the whole service that is killed, and wrong answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waiting import wait_until_sync
 
 pytestmark = [pytest.mark.rest, pytest.mark.timeout(600)]
 
-LOCUSTFILE = ROOT / "load_tests/locustfile.py"
+LOCUSTFILE = ROOT / "load_tests/traffic.py"
 
 
 class Users:
@@ -126,8 +126,8 @@ WRONG = (
 BROKEN = """
 import sys
 sys.path.insert(0, {folder!r})
-from locustfile import *
-import locustfile
+from traffic import *
+import traffic
 
 real, missing = ShortlistUser.ask, {{*{wrong!r}}}
 unheard = {{"filter", "candidates", "distinct"}}
@@ -136,12 +136,12 @@ def ask(self, name, method, path, body=None, judge=None):
     if name in {{"choose", "candidates", "page"}}:
         body = {{key: value for key, value in body.items() if key not in unheard}}
     if name == "page":
-        arms = [f"arm-{{n}}" for n in range(locustfile.LIST)]
+        arms = [f"arm-{{n}}" for n in range(traffic.LIST)]
         body = {{"requests": [{{**row, "candidates": arms}} for row in body["requests"]]}}
     if name == "set-up" and "/bandits/" in path:
         body = {{**body, "reward": {{"aggregate": "sum"}}}}
     if path == "/v1/rewards":
-        body = {{"rewards": [{{**body["rewards"][0], "reward_id": locustfile.uuid.uuid4().hex}}]}}
+        body = {{"rewards": [{{**body["rewards"][0], "reward_id": traffic.uuid.uuid4().hex}}]}}
     return real(self, name, method, path, body, judge)
 
 ShortlistUser.ask = ask

@@ -25,7 +25,7 @@ from app.selection.arm_effects import (
     directions_of,
 )
 from app.selection.effect_tables import EffectTables
-from app.selection.limits import LimitedSolver, Limits
+from app.selection.list_limits import LimitedSolver, Limits
 from shortlist.index.hnsw import HnswGraph
 from shortlist.index.norm_pruned import NormBlocks
 from shortlist.index.table import TableSnapshot, longest_first

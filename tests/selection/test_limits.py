@@ -21,8 +21,8 @@ from app.indexes.eligible_rows import eligible_rows
 from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.policies import igw, softmax, uniform
-from app.selection import limits
-from app.selection.limits import AtMost, LimitedSolver, Limits
+from app.selection import list_limits as limits
+from app.selection.list_limits import AtMost, LimitedSolver, Limits
 from shortlist.linear import igw as algorithm
 from shortlist.types import NO_ROWS
 

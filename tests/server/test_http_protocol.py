@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from app.api import limits
+from app.api import request_limits as limits
 from app.api.gateway import CALLER
 from app.platform.answers import Unread
 from app.platform.deadlines import Caller

@@ -11,7 +11,7 @@ import pytest
 from app.bandits.settings import HoldoutRule, RepeatsRule
 from app.filters.filter import parse
 from app.platform.errors import NoArms
-from app.selection.limits import AtMost
+from app.selection.list_limits import AtMost
 from app.selection.request import ChooseRequest
 from app.selection.rules import Diverse, Pin, Rules
 from headless_service import HeadlessService

@@ -12,7 +12,7 @@ from app.bandits.settings import LogRule, RepeatsRule
 from app.exposure_limits.rules import QuotaRule
 from app.filters.filter import parse
 from app.rewards.tokens import decision_of, raw_of
-from app.selection.limits import AtMost
+from app.selection.list_limits import AtMost
 from app.selection.request import ChooseRequest
 from app.selection.rules import Pin, Rules
 from app.selection.selection import SelectionRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from studies.commands import BENCHMARKS, ERRORS, QUICK_S, REPRODUCTIONS, certainty, parser
+from studies.study_commands import BENCHMARKS, ERRORS, QUICK_S, REPRODUCTIONS, certainty, parser
 
 
 @pytest.mark.parametrize(("command", "names"), [("bench", BENCHMARKS), ("reproduce", REPRODUCTIONS)])

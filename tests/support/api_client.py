@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.platform.pauses import Pauses
 from app.platform.settings import Settings
 from app.storage import redis_keys

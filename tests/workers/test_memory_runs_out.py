@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from workers.index_maintenance import maintain
 

@@ -30,6 +30,7 @@ from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.index.exact import TableScan
 from shortlist.index.table import table_of
 from shortlist.linear import evidence, linear_ts, linucb, ridge_sums, scales, softmax
+from shortlist.linear.exploration import exploration_at, exploration_by_evidence
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.scales import Scales
@@ -242,7 +243,7 @@ class LinearBandit:
     def _multiple(self, posterior: Posterior) -> float:
         if self.exploration is not None:
             return self.exploration
-        return scales.exploration_at(scales.exploration_by_evidence(self._sums.dim), posterior.ratio)
+        return exploration_at(exploration_by_evidence(self._sums.dim), posterior.ratio)
 
     def _sampled(self, k: int, exclude: Rows) -> Rows:
         """The intercept is the same for all arms, so the index is not asked for it."""

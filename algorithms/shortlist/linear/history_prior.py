@@ -50,7 +50,6 @@ from shortlist.linear.reward_sizes import usual_sizes
 from shortlist.types import Matrix, Vector
 
 LEAST_KEYS = 10  # a history of fewer has no prior: its mean would be nearly what one of them likes
-EXPLORATION = (0.1, 0.4, 300.0)  # with no own rewards; how much more with very many; of a key for half of it
 _KEYS, _MEAN_KEYS, _NOISE_REWARDS = 100.0, 30.0, 100.0  # as how many keys and rewards a history counts
 _STEPS = 8
 _INTERCEPT = 0.3  # standard deviation of what keys like of everything, as a share of how often arms are liked
@@ -152,16 +151,6 @@ def of_embedding(liked: sparse.csr_array, features: Matrix, share: Vector) -> Hi
         keys,
         max(1, int(np.count_nonzero(share >= 0.5))),
     )
-
-
-def exploration(own: float) -> float:
-    """Return the multiple of the posterior that Thompson sampling draws, with a history's prior.
-
-    ``own``: mean number of own rewards of a key. Raises InvalidParameter (own < 0).
-    """
-    checks.in_range("own", own, least=0.0)
-    least, more, half = EXPLORATION
-    return least + more * own / (own + half)
 
 
 def fit(

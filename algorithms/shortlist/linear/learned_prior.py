@@ -56,7 +56,6 @@ from shortlist.types import Matrix, Vector
 Tensor = NDArray[np.float64]
 
 MIN_KEYS = 5  # fewer say too little about how keys differ
-EXPLORATION = (0.3, 0.6)  # multiple of the posterior that is drawn, with very many keys: of variation 0 and 1
 _STEPS = 12
 _PRIOR_KEYS = 3.0  # as how many keys the prior counts that a key has without this one
 _BETWEEN = (0.03, 0.9)  # least and largest share of the variance of rewards that keys can differ by
@@ -205,24 +204,6 @@ class LearnedPrior:
         if missing > 0.0:
             np.einsum("ii->i", precision)[:] += missing
         return regression.solved_by(precision, moments)
-
-
-def exploration(alone: float, *, keys: int, variation: float) -> float:
-    """Return the multiple of the posterior that Thompson sampling draws, with a prior of so many keys.
-
-    With the keys it goes from ``alone``, that of a learner without a prior, to one of ``EXPLORATION``,
-    whatever the dimension: the prior knows which directions matter. Where noise hides what keys differ by, a
-    reward says little of its key, and exploring for it pays off late: there it is half.
-
-    Raises InvalidParameter (keys < 1, variation < 0).
-    """
-    checks.in_range("keys", keys, least=1)
-    checks.in_range("variation", variation, least=0.0)
-    share, (least, most) = 1.0 / keys, EXPLORATION
-    # DEVIATION (Hong et al., Alg. 1): a draw is a part of the posterior's; see "Departures".
-    known = least + (most - least) * min(variation, 1.0)
-    found: float = alone**share * known ** (1.0 - share)
-    return found
 
 
 def fit(

@@ -1,4 +1,4 @@
-"""The unit of rewards and that of features, from a learner's own sums: noise, ridge, how much to explore.
+"""The unit of rewards and that of features, from a learner's own sums: noise and ridge.
 
 Notation
     d, n            dimension of what is learned; sum of the weights of the decisions
@@ -50,8 +50,6 @@ TEMPERATURE = 0.2  # of softmax, times sigma
 TEMPERATURE_BY_EVIDENCE = 0.15  # the same, times the unit of a posterior of maximum evidence, which is larger
 GAMMA = 3.0  # of inverse-gap weighting, times n / sigma for n candidates
 RADIUS = 2.0  # of elimination, times the spread
-MOST_BY_EVIDENCE = 0.5  # of Thompson sampling
-LITTLE_NOISE = 64.0  # u where exploration is half way to ``MOST_BY_EVIDENCE``
 
 
 def mean_square(sums: RidgeSums) -> float:
@@ -119,28 +117,6 @@ def noise_of(
 def ridge_share(dim: float) -> float:
     """Return c = d / 320: in more dimensions as many rewards say less of each."""
     return dim / 320.0
-
-
-def exploration(dim: float) -> float:
-    """Return 9 / (4 sqrt(d)), at most 9 / 16: the multiple of sigma V^-1/2 xi that Thompson sampling adds.
-
-    The regret bounds of Abeille and Lazaric ask for one that grows as sqrt(d). It explores too much, and the
-    more so in many dimensions, where most of what is drawn is of directions that no reward has shown yet.
-    """
-    return min(0.5625, 2.25 / math.sqrt(dim))
-
-
-def exploration_by_evidence(dim: float) -> float:
-    """Return ``exploration``, at most 1 / 2: of a posterior of maximum evidence the least, see below."""
-    return min(MOST_BY_EVIDENCE, exploration(dim))
-
-
-def exploration_at(least: float, ratio: float) -> float:
-    """Return what grows from ``least`` to 1 / 2, if that is more, with ``ratio``, u of maximum evidence.
-
-    Where rewards have little noise, one tells what an arm is worth: then it pays to explore many directions.
-    """
-    return least + max(MOST_BY_EVIDENCE - least, 0.0) * ratio / (ratio + LITTLE_NOISE)
 
 
 class Fit(NamedTuple):

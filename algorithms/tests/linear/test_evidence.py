@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from folds import fold
 from shortlist.linear import evidence, ridge_sums
+from shortlist.linear.discounted_sums import scaled
 from shortlist.linear.scales import Scales, mean_square
 from shortlist.linear.signals import Weighing, known, weighed
-from shortlist.linear.sum_algebra import scaled
 
 POWERS = st.integers(-12, 12)
 BY_EVIDENCE = Scales(None, 7.0, learns_noise=True, least_ratio=0.0)

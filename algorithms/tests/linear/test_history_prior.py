@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 
 from shortlist.errors import InvalidArgument
 from shortlist.linear import history_prior
+from shortlist.linear.exploration import exploration_with_history
 from shortlist.linear.history_prior import HistoryPrior
 from shortlist.linear.learned_prior import KeySums
 
@@ -224,5 +225,5 @@ def test_what_is_no_prior_is_refused(broken: dict[str, object]):
 
 
 def test_exploration_grows_with_own_rewards():
-    found = [history_prior.exploration(own) for own in (0.0, 300.0, 1e9)]
+    found = [exploration_with_history(own) for own in (0.0, 300.0, 1e9)]
     assert found == pytest.approx([0.1, 0.3, 0.5])

@@ -16,8 +16,9 @@ from scipy.sparse import csr_array
 from shortlist.errors import InvalidArgument, InvalidShape
 from shortlist.index import arm_index
 from shortlist.linear import bandit as module
-from shortlist.linear import linear_ts, ridge_sums, scales
+from shortlist.linear import linear_ts, ridge_sums
 from shortlist.linear.bandit import LinearBandit
+from shortlist.linear.exploration import exploration_at, exploration_by_evidence
 from shortlist.mips.adaptive import Scan
 
 POLICIES = ["sub_ts", "linear_ts", "linucb", "softmax"]
@@ -93,7 +94,7 @@ def taught(index: str | None, rng: np.random.Generator | None = None) -> LinearB
 
 def drawn_rewards(bandit: LinearBandit, rng: np.random.Generator) -> np.ndarray:
     """What arms earn by the parameter that the bandit is about to draw, without the intercept."""
-    multiple = scales.exploration_at(scales.exploration_by_evidence(9), bandit.posterior.ratio)
+    multiple = exploration_at(exploration_by_evidence(9), bandit.posterior.ratio)
     return MANY @ linear_ts.draw(bandit.posterior, exploration=multiple, rng=rng)[:8]
 
 

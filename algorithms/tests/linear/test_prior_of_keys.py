@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from folds import fold
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.linear import ridge, ridge_sums, scales
-from shortlist.linear.learned_prior import LearnedPrior, exploration, fit
+from shortlist.linear.exploration import exploration_with_prior
+from shortlist.linear.learned_prior import LearnedPrior, fit
 from shortlist.linear.signals import Weighing
 
 POWERS = st.integers(-20, 20)
@@ -214,9 +215,9 @@ def test_bad_arguments_are_named():
             prior.mean, -prior.precision, prior.residuals, keys=6, observations=1.0, variation=1.0
         )
     with pytest.raises(InvalidParameter, match="variation"):
-        exploration(0.5, keys=6, variation=-1.0)
+        exploration_with_prior(0.5, keys=6, variation=-1.0)
     with pytest.raises(InvalidParameter, match="keys"):
-        exploration(0.5, keys=0, variation=1.0)
+        exploration_with_prior(0.5, keys=0, variation=1.0)
 
 
 @pytest.mark.rest
@@ -334,16 +335,18 @@ def test_intervals_of_a_prior_that_is_too_sure_do_not_hold():
 
 
 def test_where_noise_hides_what_keys_differ_by_less_is_explored():
-    explored = [exploration(0.225, keys=50, variation=variation) for variation in (0.0, 0.5, 1.0)]
+    explored = [exploration_with_prior(0.225, keys=50, variation=variation) for variation in (0.0, 0.5, 1.0)]
     assert explored == sorted(set(explored))
 
 
 @pytest.mark.rest
 def test_exploration_goes_from_that_of_a_key_alone_to_that_of_a_known_prior():
-    assert exploration(0.225, keys=1, variation=0.1) == 0.225
+    assert exploration_with_prior(0.225, keys=1, variation=0.1) == 0.225
     for variation, known in ((0.0, 0.3), (0.5, 0.45), (1.0, 0.6), (50.0, 0.6)):
-        assert exploration(0.225, keys=10**6, variation=variation) == pytest.approx(known, rel=1e-4)
-        grown = [exploration(0.225, keys=keys, variation=variation) for keys in (1, 2, 5, 60)]
+        assert exploration_with_prior(0.225, keys=10**6, variation=variation) == pytest.approx(
+            known, rel=1e-4
+        )
+        grown = [exploration_with_prior(0.225, keys=keys, variation=variation) for keys in (1, 2, 5, 60)]
         assert grown == sorted(grown)
 
 

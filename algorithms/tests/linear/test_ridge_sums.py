@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from folds import fold
 from shortlist.errors import InvalidShape, NonFinite
 from shortlist.linear import ridge_sums
-from shortlist.linear.sum_algebra import scaled
+from shortlist.linear.discounted_sums import scaled
 
 
 @settings(max_examples=60)

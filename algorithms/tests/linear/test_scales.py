@@ -15,7 +15,13 @@ from scipy import integrate
 from folds import fold
 from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.linear import bilinear, linear_ts, ridge, ridge_sums, scales
-from shortlist.linear.sum_algebra import minus, plus, scaled
+from shortlist.linear.discounted_sums import minus, plus, scaled
+from shortlist.linear.exploration import (
+    LITTLE_NOISE,
+    exploration_at,
+    exploration_by_evidence,
+    exploration_of_dimension,
+)
 
 POWERS = st.integers(-12, 12)
 
@@ -75,7 +81,10 @@ def test_the_noise_is_found_with_enough_rewards_and_with_few_is_near_the_spread(
     assert 0.3 < noise_of(fold(features[:1], np.array([0.1])), spread=0.5) < 0.5
 
 
-def choices(features, means, *, rewards=1.0, spread=None, contexts=None, unit=scales, seed=3):
+UNIT = SimpleNamespace(ridge=scales.ridge, noise=scales.noise, exploration=exploration_of_dimension)
+
+
+def choices(features, means, *, rewards=1.0, spread=None, contexts=None, unit=UNIT, seed=3):
     """Thompson sampling without a setting, by an exact search: the arms, and the scores of the last."""
     rng = np.random.default_rng(seed)
     dim = features.shape[1] * (1 if contexts is None else 1 + contexts.shape[1])
@@ -133,8 +142,7 @@ def test_choices_of_a_broken_variant_depend_on_units(broken):
     rng = np.random.default_rng(7)
     features = rng.standard_normal((50, 4))
     means = features @ rng.standard_normal(4)
-    parts = {"ridge": scales.ridge, "noise": scales.noise, "exploration": scales.exploration}
-    unit = SimpleNamespace(**(parts | BROKEN[broken]))
+    unit = SimpleNamespace(**(vars(UNIT) | BROKEN[broken]))
     plain = choices(features, means, unit=unit)
     assert choices(features / 64, means, rewards=1 / 64, unit=unit)[0] != plain[0]
 
@@ -186,17 +194,17 @@ def test_mistakes_are_named():
         scales.noise(sums, np.zeros(3), spread=0.0)
     with pytest.raises(InvalidParameter, match="otherwise"):
         scales.ridge(sums, otherwise=0.0)
-    assert [scales.exploration(dim) for dim in (1, 16, 64)] == [0.5625, 0.5625, 0.28125]
-    assert [scales.exploration_by_evidence(dim) for dim in (1, 20, 64)] == [0.5, 0.5, 0.28125]
+    assert [exploration_of_dimension(dim) for dim in (1, 16, 64)] == [0.5625, 0.5625, 0.28125]
+    assert [exploration_by_evidence(dim) for dim in (1, 20, 64)] == [0.5, 0.5, 0.28125]
 
 
 @pytest.mark.rest
 def test_exploration_grows_to_a_half_where_rewards_have_little_noise():
     half_way = (0.25 + 0.5) / 2
-    grown = [scales.exploration_at(0.25, ratio) for ratio in (0.0, scales.LITTLE_NOISE, 1e9)]
+    grown = [exploration_at(0.25, ratio) for ratio in (0.0, LITTLE_NOISE, 1e9)]
     assert grown == [0.25, half_way, pytest.approx(0.5)]
     for least in (0.5, 0.5625, 16.0):  # as large already
-        assert scales.exploration_at(least, scales.LITTLE_NOISE) == least
+        assert exploration_at(least, LITTLE_NOISE) == least
 
 
 @pytest.mark.rest

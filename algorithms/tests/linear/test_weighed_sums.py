@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from shortlist.linear import ridge_sums, signals
+from shortlist.linear.discounted_sums import minus, plus, scaled
 from shortlist.linear.linear_ts import draw
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.scales import Scales
 from shortlist.linear.signals import Weighing
-from shortlist.linear.sum_algebra import minus, plus, scaled
 
 AUTO = Scales(None, 0.01, learns_noise=True)
 

@@ -39,7 +39,7 @@ from app.bandits.bandit import Bandit
 from app.exposure_limits.closed_arms import ClosedArms
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
-from app.selection.limits import Limit
+from app.selection.list_limits import Limit
 from app.selection.request import ChooseRequest
 from app.selection.rules import Pin
 from app.selection.selection import SelectionRequest

@@ -11,7 +11,7 @@ from app.exposure_limits.caps import FrequencyCapKey, FrequencyCaps
 from app.exposure_limits.exposures import exposures_of, left_of_values, over_cap, values_of
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import Invalid
-from app.selection.limits import AtMost, CappedValues, Limit
+from app.selection.list_limits import AtMost, CappedValues, Limit
 from app.selection.request import ChooseRequest
 from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View

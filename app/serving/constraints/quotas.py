@@ -13,7 +13,7 @@ from typing import NamedTuple
 from app.exposure_limits.bandit_quotas import BanditQuotas, QuotaCharge
 from app.exposure_limits.quotas import Quotas
 from app.filters.fields import Value, ValueKind
-from app.selection.limits import CappedValues
+from app.selection.list_limits import CappedValues
 from app.selection.request import ChooseRequest
 from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View

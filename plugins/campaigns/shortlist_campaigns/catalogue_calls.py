@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
+from shortlist_campaigns.campaign_limits import MAX_K
 from shortlist_campaigns.catalogue_centers import CatalogueCenters, CenterMethod, CentersRequest
-from shortlist_campaigns.limits import MAX_K
 from shortlist_service.routes import (
     AttributesView,
     Catalogues,

@@ -8,9 +8,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
+from shortlist_campaigns.campaign_limits import (
+    MAX_ASKED,
+    MAX_CENTER_PAIRS,
+    MAX_CENTER_POINTS,
+    MAX_IDS_BYTES,
+    MAX_K,
+)
+from shortlist_campaigns.campaign_settings import CampaignSettings
 from shortlist_campaigns.campaigns import CampaignName, Campaigns
 from shortlist_campaigns.catalogue_calls import CenterGuaranteeView
-from shortlist_campaigns.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
 from shortlist_campaigns.noisy_centers import (
     CenterCampaign,
     CenterCampaigns,
@@ -18,7 +25,6 @@ from shortlist_campaigns.noisy_centers import (
     NoisyCenters,
     answer,
 )
-from shortlist_campaigns.settings import CampaignSettings
 from shortlist_service.errors import Invalid
 from shortlist_service.routes import (
     SEVERAL_CALLS,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from shortlist_campaigns import limits
+from shortlist_campaigns import campaign_limits as limits
 from shortlist_campaigns.sampling import LogFactor as Given
 from shortlist_campaigns.sampling import SampleRequest, SampleResult, Sampling, SamplingMethod
 from shortlist_service.errors import FieldPath, TooLarge

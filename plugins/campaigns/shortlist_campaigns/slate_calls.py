@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, field_validator, model_validator
 
-from shortlist_campaigns import limits
+from shortlist_campaigns import campaign_limits as limits
+from shortlist_campaigns.campaign_settings import CampaignSettings
 from shortlist_campaigns.campaigns import CampaignName, Campaigns
 from shortlist_campaigns.fold import options_of
-from shortlist_campaigns.settings import CampaignSettings
 from shortlist_campaigns.slate_warm_start import teach_bandit
 from shortlist_campaigns.slates import (
     BestSlates,

@@ -19,9 +19,9 @@ from shortlist_personalizer.bodies import (
     SlotAnswer,
     SlotRewardsBody,
 )
-from shortlist_personalizer.errors import refuse, response_of
 from shortlist_personalizer.features import hashed
-from shortlist_personalizer.settings import PersonalizerSettings
+from shortlist_personalizer.personalizer_errors import refuse, response_of
+from shortlist_personalizer.personalizer_settings import PersonalizerSettings
 from shortlist_personalizer.slots import SlotIds
 from shortlist_service.errors import Invalid, NotFound
 from shortlist_service.routes import (

@@ -18,7 +18,7 @@ from typing import Any
 from shortlist_service.errors import Conflict, ShortlistError
 from shortlist_upgrade.bandits import Bandit, left_by
 from shortlist_upgrade.kinds import NEW, OLD, Convert, Key, Kind, Kinds, new_name
-from shortlist_upgrade.quotas import is_counted, new_quotas, rule_of
+from shortlist_upgrade.quota_counts import is_counted, new_quotas, rule_of
 from shortlist_upgrade.server import BATCH, Server, batches
 
 MARGIN_MS = 86_400_000  # features are kept so much longer than decisions can be rewarded

@@ -15,7 +15,7 @@ from app.records.records import bytes_to_state
 from shortlist_upgrade.answers import new_answer
 from shortlist_upgrade.bandits import Bandit, new_move, new_version
 from shortlist_upgrade.entries import new_entry
-from shortlist_upgrade.quotas import is_counted, new_quotas
+from shortlist_upgrade.quota_counts import is_counted, new_quotas
 from shortlist_upgrade.states import new_state
 
 UID = b"0123456789abcdef"

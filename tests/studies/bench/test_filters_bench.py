@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from app.filtering.filter_limits import FilterLimits
 from app.filtering.filtered_snapshot import FilteredSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
-from app.filtering.limits import FilterLimits
 from app.filters.filter import MAX_CONDITIONS, parse
 from app.platform.settings import Settings
 from shortlist.types import TopK

@@ -8,8 +8,8 @@ import pytest
 from shortlist.mips.read_costs import READS_ALONE
 from studies.bench import bounded_me, bounded_me_figures
 from studies.bench.screening_methods import Sweep
-from studies.commands import REPRODUCTIONS
 from studies.experiments import bounded_me_guarantee, coordinates, movielens
+from studies.study_commands import REPRODUCTIONS
 
 pytestmark = pytest.mark.rest
 

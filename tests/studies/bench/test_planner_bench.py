@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from app.indexes.limits import IndexLimits
+from app.indexes.index_limits import IndexLimits
 from server import cli
 from studies.bench import planner as bench
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import center_brute_force as brute_force
-from studies.commands import REPRODUCTIONS
 from studies.experiments import kcenter_campaigns as campaigns
 from studies.experiments import kcenter_data as data
 from studies.experiments import kcenter_printed as printed
 from studies.experiments import kcenter_tables as tables
 from studies.experiments.kcenter_campaigns import Setting, play
+from studies.study_commands import REPRODUCTIONS
 
 pytestmark = pytest.mark.rest
 

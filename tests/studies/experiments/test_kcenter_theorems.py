@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from shortlist.kcenter.intervals import lil
-from studies.commands import REPRODUCTIONS
 from studies.experiments import kcenter_figure as figure
 from studies.experiments import kcenter_theorems as theorems
 from studies.experiments.kcenter_data import distances, greedy
+from studies.study_commands import REPRODUCTIONS
 
 pytestmark = pytest.mark.rest
 

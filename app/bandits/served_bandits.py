@@ -1,4 +1,6 @@
-"""The bandits of this service: making, changing, finding and deleting them, and which this process serves."""
+"""The bandits that a process serves: all that are stored when it starts (``Bandits.load``); how they are
+made, changed, found and deleted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The structures that the planner tries: those of the library, and those of plug-ins."""
+"""The kinds of an index that the planner tries: those of the library, and those of plug-ins.
+
+An index of the library is added to ``OURS`` of ``shortlist.index.planner``.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.linear import ridge_sums
-from shortlist.linear.sum_algebra import minus, plus, scaled, weight
+from shortlist.linear.discounted_sums import minus, plus, scaled, weight
 
 DIM = 4
 
