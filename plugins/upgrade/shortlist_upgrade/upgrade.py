@@ -33,8 +33,8 @@ _OLDEST = "0.1 goes over 1.0 or 2.0: start that version on the store once, and s
 Say = Callable[[str], None]
 
 
-def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], rewarded_s: int, say: Say) -> None:
-    """``rewarded_s``: how long a decision can be rewarded.
+def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], rewarded_s: int, say: Say) -> bool:
+    """``rewarded_s``: how long a decision can be rewarded. False where one that only reads would stop.
 
     Raises Conflict (it would lose something, or there is nothing to convert or no place for it).
     """
@@ -42,7 +42,7 @@ def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], rewar
     if mark != b"delete":
         if not _has_keys(server, OLD):
             _say_done(server, say)
-            return
+            return True
         if mark is None and _has_keys(server, NEW):
             raise Conflict(
                 "the store has keys of version 3 besides those of 2.x: a service of version 3 was started on "
@@ -52,7 +52,7 @@ def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], rewar
         for bandit in found:
             say(f"{bandit.name}: {'; '.join((bandit.blocks, *bandit.notes)).strip('; ') or 'as it is'}")
         if reads_only:
-            return
+            return not any(bandit.blocks for bandit in found)
         _refuse(found)
         server.ask("SET", _MARK, "convert")
         _close_to_2(server)
@@ -61,10 +61,11 @@ def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], rewar
         server.ask("SET", _MARK, "delete")
     elif reads_only:
         say("all is converted; the keys of 2.x are not all deleted yet: run it again without --check")
-        return
+        return True
     _delete(server)
     server.ask("DEL", _MARK)
     say("done: the store is one of version 3")
+    return True
 
 
 def _has_keys(server: Server, prefix: bytes) -> bool:

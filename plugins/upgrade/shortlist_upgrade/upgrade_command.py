@@ -16,7 +16,9 @@ class Upgrade(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_settings(parser, "data_dir", "redis_url")
         parser.add_argument(
-            "--check", action="store_true", help="say what becomes of each bandit, and change nothing"
+            "--check",
+            action="store_true",
+            help="say what becomes of each bandit, and change nothing; exits with 1 if something stops it",
         )
         parser.add_argument(
             "--no-copy", action="store_true", help="do not copy the files of an embedded store first"
@@ -36,11 +38,11 @@ class Upgrade(Command):
         with import_module("shortlist_upgrade.server").opened(
             settings, reads_only=given.check, copies=not given.no_copy
         ) as server:
-            upgrade(
+            goes = upgrade(
                 server,
                 reads_only=given.check,
                 dropped=given.drop_learners,
                 rewarded_s=settings.token_ttl_s,
                 say=print,
             )
-        return None
+        return None if goes else 1

@@ -3,10 +3,10 @@
     cd A_CHECKOUT_OF_2.0.0
     .venv/bin/python ITS_PLACE/plugins/upgrade/tests/make_store_of_2_0.py FOLDER
 
-writes ``FOLDER/content.jsonl``, all keys of the store, and ``FOLDER/answers.json``, calls with the answers
-that 2.0.0 gave to them after it had opened the same store. It runs the processes of the checkout with the
-helpers of the checkout's tests. All data are synthetic. About half of the rewards are not folded yet, and a
-move is under way.
+writes ``FOLDER/commands.jsonl``, the commands that write all keys of the store, and ``FOLDER/answers.json``,
+calls with the answers that 2.0.0 gave to them after it had opened the same store. It runs the processes of
+the checkout with the helpers of the checkout's tests. All data are synthetic. About half of the rewards are
+not folded yet, and a move is under way.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,14 @@ OTHERS: dict[str, Json] = {
     "moving": {"policy": "linear_ts", **PLAIN},
 }  # fmt: skip
 BANDITS = SAME | OTHERS
+CHANGED = (
+    "auto-1",
+    "pooled",
+    "pooled-numbers",
+    "pooled-wide",
+    "explored",
+    "noted",
+)  # whose learners are noted
 PLUGIN = '''
 """A constraint that remembers: an arm rests after it was shown."""
 from shortlist_service.constraints import RememberingConstraint, View
@@ -127,7 +136,8 @@ def build(call: Caller, store: redis.Redis) -> None:
     ok(call, "PUT", "/v1/bandits/quotas/quotas/one-arm", {"arm": "f1", "most": 2, "per_s": 31_536_000})
     for key in (*KEYS, "dan", "eva", "fay"):
         items = [
-            {"id": f"{key}-{i}", "key": key, "arm": f"f{i}", "value": value(i + ord(key[0]))} for i in ARMS
+            {"id": f"{key}-{i}", "key": key, "arm": f"f{i}", "value": value(i + ord(key[0]))}
+            for i in ARMS[:6]
         ]
         ok(call, "POST", "/v1/bandits/learned/observations?wait=applied", {"observations": items})
     ok(call, "POST", "/v1/bandits/learned/prior/refresh", {})
@@ -233,8 +243,10 @@ def notes_of(call: Caller) -> list[Json]:
         }
         steps.append({part: item for part, item in step.items() if item is not None})
 
+    for catalogue in ("shop", "shop-2", "wide"):
+        ask("GET", f"/v1/catalogues/{catalogue}/arms")
     learners(ask, precision=True)
-    for name in ("moved", "plain", "waiting", "signals", "placed"):
+    for name in ("moved", "plain", "waiting", "signals", "placed", "held-out"):
         ask("GET", f"/v1/bandits/{name}/versions")
         if "log" in BANDITS[name]:
             ask("GET", f"/v1/bandits/{name}/log")
@@ -252,6 +264,10 @@ def notes_of(call: Caller) -> list[Json]:
         ("visit-4", "learned", {"key": "ann", "seed": 22, "k": 2}),
     ):
         ask("POST", f"/v1/bandits/{name}/choose", {**body, "event_id": event})
+    for number in range(30, 36):  # others than the dry runs: what they charge is there at the next one
+        for name in ("held-out", "quotas", "capped"):
+            ask("POST", f"/v1/bandits/{name}/choose", question(name, number))
+    ask("GET", "/v1/bandits/quotas/quotas")
     ask("POST", "/v1/decisions/activate", {"decisions": ["{hidden}", "{deferred}"]})
     for name in BANDITS:
         if name != "revised":  # of its rewards the last one counts, by a time that is in the test's future
@@ -274,6 +290,34 @@ def learners(ask: Any, *, precision: bool) -> None:
             ask("GET", f"/v1/bandits/{name}/learners/{key}{query}")
 
 
+def commands_of(line: Json) -> Iterator[list[str]]:
+    """The commands that write a key, of which ``line`` says what it holds."""
+    key, value = word(line["key"]), line["value"]
+    match line["type"]:
+        case "string":
+            yield ["SET", key, word(value)]
+        case "set":
+            yield ["SADD", key, *map(word, value)]
+        case "list":
+            yield ["RPUSH", key, *map(word, value)]
+        case "hash":
+            yield ["HSET", key, *(word(part) for pair in value for part in pair)]
+        case "zset":
+            yield ["ZADD", key, *(part for member, score in value for part in (repr(score), word(member)))]
+        case _:
+            yield from (["XADD", key, word(number), *map(word, fields)] for number, fields in value)
+    if line["ttl_ms"] >= 0:
+        yield ["PEXPIRE", key, str(line["ttl_ms"])]
+
+
+def word(value: Json) -> str:
+    """Printable ASCII as it is, and everything else as "=" with its base64."""
+    if not isinstance(value, str):
+        return f"={value['base64']}"
+    assert not value.startswith("=")
+    return value
+
+
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -287,16 +331,20 @@ def main(folder: Path) -> None:
             leave_unfolded(Caller(http, names))
         with EmbeddedServer(kept / "data") as server, redis.Redis.from_url(server.url) as store:
             made_s = int(time.time())
-            (folder / "content.jsonl").write_text("".join(f"{line}\n" for line in dump(store)), "utf-8")
+            commands = [command for line in dump(store) for command in commands_of(json.loads(line))]
+            text = "".join(f"{json.dumps(command, separators=(',', ':'))}\n" for command in commands)
+            (folder / "commands.jsonl").write_text(text, "utf-8")
         copy = Path(scratch) / "copy"
         shutil.copytree(kept, copy, ignore=shutil.ignore_patterns("*.sock"))
         with opened(copy, **settings) as (http, store):
             settle(http, store, due=False)
+            path = "/v1/bandits/{}/learners/ann"
+            changed = {name: http.get(path.format(name)).raise_for_status().json() for name in CHANGED}
             steps = notes_of(Caller(http, dict(names)))
     used = json.dumps(steps)
     named = {name: token for name, token in names.items() if f"{{{name}}}" in used}
     lines = ",\n".join(json.dumps(step, separators=(",", ":")) for step in steps)
-    head = json.dumps({"made_s": made_s, "names": named})[1:-1]
+    head = json.dumps({"made_s": made_s, "names": named, "changed": changed})[1:-1]
     (folder / "answers.json").write_text(f'{{{head},\n"steps": [\n{lines}\n]}}\n', "utf-8")
 
 

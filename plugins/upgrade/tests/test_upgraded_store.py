@@ -41,7 +41,10 @@ def http(tmp_path: Path, clocks: Clocks) -> Iterator[httpx.Client]:
     data_dir = tmp_path / "data"
     with EmbeddedServer(data_dir) as embedded, connect_sync(embedded.url) as client:
         load(client, kept_lines())
-    assert main(["upgrade", "--data-dir", str(data_dir), "--no-copy", "--drop-learners", "shifted"]) == 0
+    command, dropped = ["upgrade", "--data-dir", str(data_dir)], ["--drop-learners", "shifted"]
+    assert main([*command, "--check"]) == 1, "its learners stop it"
+    assert main([*command, "--check", *dropped]) == 0
+    assert main([*command, "--no-copy", *dropped]) == 0
     clocks.services.jump_to(int(kept_answers()["made_s"] - time.time()))
     with (
         serving(tmp_path, **SETTINGS, **clocks.services.settings) as service,
@@ -77,7 +80,8 @@ def differences(found: Any, expected: Any, place: str = "") -> list[str]:
 
 
 def test_it_answers_and_learns_as_2_0_would_have(http: httpx.Client) -> None:
-    """Learners, choices, answers for events, the decision log, campaigns; then rewards of tokens of then."""
+    """Arms, learners, choices, answers for events, the decision log, campaigns; then choices that count and
+    rewards of tokens of then."""
     kept = kept_answers()
     wrong = {}
     for number, step in enumerate(kept["steps"]):
@@ -94,6 +98,11 @@ def test_what_changed_goes_on_by_the_new_rules(http: httpx.Client) -> None:
     bandits = {bandit["id"]: bandit for bandit in http.get("/v1/bandits").json()["items"]}
     assert bandits["pooled"]["prior"] == bandits["pooled-waiting"]["prior"] == "learned"
     assert bandits["pooled-numbers"]["prior"] == "plain"
+    for name, then in kept_answers()["changed"].items():
+        now = http.get(f"/v1/bandits/{name}/learners/ann").raise_for_status().json()
+        assert (now["version"], now["observations"]) == (then["version"], then["observations"]), name
+        # what is gone of the others is no part of what a learner knows
+        assert (now["theta"] == then["theta"]) == (name in {"explored", "noted"}), name
     for name in bandits:
         key = {"key": "ann"} if bandits[name]["scope"] == "per_key" else {}
         context = {"context": {"device": "tv"}} if name == "context" else {}
