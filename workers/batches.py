@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -12,13 +13,22 @@ from app.bandits.spaces import Spaces
 from app.fold.arm_sums import NOTHING_TAUGHT, AnySums, Taught, fold_arms
 from app.fold.checkpoints import is_due, restored, tail_bytes
 from app.fold.fold import fold, moves_of, reason_of
-from app.records.log_entries import DecodedEntry, Item, MoveEntry, RewardEntry, dim_of
+from app.records.log_entries import (
+    DecodedEntry,
+    ForgetEntry,
+    Item,
+    MoveEntry,
+    RewardEntry,
+    StateEntry,
+    dim_of,
+)
 from app.records.records import LearnerState, state_to_bytes
 from app.storage.types import ArmId, DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
 
 MOST_NUMBERS = 1 << 22  # in the states of all current batches, 32 MiB: at least one, whatever its dimension
+REPLACING = ForgetEntry | StateEntry  # entries after which nothing is left of what the learner knew
 MOST_TAUGHT = 2_000  # entries that a batch takes out of arms, of at least one learner: some ten milliseconds
 
 States = Mapping[LearnerId, LearnerState | None]
@@ -53,6 +63,7 @@ class Folded:
     ``counts``       of each bandit, how many entries were folded that are not of a move
     ``moved``        of each bandit that was moved, the last move that was folded
     ``arms``         the new sums of the arms that have changed; None: of no decision
+    ``known_arms``   those of them whose stored sums go on: after a move sums begin anew
     """
 
     states: States
@@ -63,6 +74,7 @@ class Folded:
     counts: Mapping[str, FoldedCounts]
     moved: Mapping[str, int]
     arms: Mapping[ArmId, AnySums | None]
+    known_arms: AbstractSet[ArmId]
 
 
 def batches(
@@ -89,12 +101,6 @@ def batches(
         yield entries[start:]
 
 
-def numbers_of(entries: Sequence[DecodedEntry]) -> int:
-    """How many numbers the states of a batch have, about."""
-    dims = {entry.learner: dim_of(content) for entry, content in entries}
-    return sum(dim**2 for dim in dims.values())
-
-
 def fold_stored(
     before: Before,
     entries: Sequence[DecodedEntry],
@@ -111,92 +117,94 @@ def fold_stored(
         log.error("entry %s is a dead letter: %s", entry.entry_id, reason)
         dead[entry.entry_id] = DeadLetter(entry, reason)
 
-    kept, broken = _restored(before)
-    sound = entries
-    if broken:
-        for entry, _ in entries:
-            if reason := broken.get(entry.learner):
-                leave_out(entry, reason)
-        sound = [each for each in entries if each.entry.learner not in broken]
+    kept = dict[LearnerId, CheckpointedLearner]()
+    for learner, each in before.items():
+        if isinstance(each, CheckpointedLearner):
+            kept[learner] = each
+            continue
+        try:
+            kept[learner] = CheckpointedLearner(restored(learner, each), tail_bytes(each.tail))
+        except Exception as error:
+            reason = f"the learner's state cannot be read: {reason_of(error)}"
+            for entry, _ in entries:
+                if entry.learner == learner:
+                    leave_out(entry, reason)
+    sound = [each for each in entries if each.entry.entry_id not in dead] if dead else entries
     states = fold({learner: each.state for learner, each in kept.items()}, sound, leave_out, spaces)
-    read = {learner for learner, each in before.items() if isinstance(each, StoredLearner)}
-    if dead:
-        # a dead letter must be in no tail: folding the tail would fail on it each time
-        sound = [each for each in sound if each.entry.entry_id not in dead]
-    added, counts = _added(sound)
-    checkpoints: dict[LearnerId, bytes | None] = {}
-    tails: dict[LearnerId, Sequence[str]] = {}
-    for learner, state in states.items():
-        new = added.get(learner, ())
-        tail = tail_bytes(entry for entry, _ in new) + (kept[learner].tail if learner in kept else 0)
-        # A tail can only add. A learner that was removed, forgotten, given a state, carried to another space
-        # or unreadable is written whole.
-        is_whole = state is None or not new or learner not in kept or _is_carried(kept[learner], state, new)
-        if is_whole or state is None or is_due(state, tail, was_read=learner in read):
-            checkpoints[learner] = None if state is None else state_to_bytes(state)
-            kept[learner] = CheckpointedLearner(state)
-        else:
-            tails[learner] = [entry.entry_id for entry, _ in new]
-            kept[learner] = CheckpointedLearner(state, tail)
-    for learner, each in before.items():  # many keys are rewarded once, and then not for long
-        if learner in checkpoints and isinstance(each, StoredLearner) and not (each.checkpoint or each.tail):
-            kept.pop(learner, None)
-    letters = [dead[entry.entry_id] for entry, _ in entries if entry.entry_id in dead] if dead else []
+    # a dead letter must be in no tail: folding the tail would fail on it each time
+    sound = [each for each in sound if each.entry.entry_id not in dead] if dead else sound
+    checkpoints, tails = _checkpoints_and_tails(states, kept, before, sound)
     # What is a dead letter now has taught nothing.
     taught = {
         forget: [each for each in own if each.entry.entry_id not in dead]
         for forget, own in arms.taught.items()
     }
     sums = fold_arms(arms.sums, sound, spaces.folded, taught) if arms.sums else {}
-    return Folded(states, checkpoints, tails, letters, kept, counts, moves_of(entries), sums)
-
-
-def _is_carried(before: CheckpointedLearner, state: LearnerState, new: Sequence[Item]) -> bool:
-    """Whether folding its tail into its checkpoint would need to know of moves."""
-    if not state.space:
-        return False
-    was = before.state
-    return (was is not None and was.space != state.space) or any(
-        reward.space != state.space for _, reward in new
+    # Whoever moves a bandit fits its prior. To fit it again for each entry of a move, in each partition,
+    # would make every process read every learner once more.
+    counted = [each for each in sound if not isinstance(each.content, MoveEntry)]
+    folded = Counter(entry.learner.bandit_uid for entry, _ in counted)
+    replaced = Counter(
+        entry.learner.bandit_uid for entry, content in counted if isinstance(content, REPLACING)
+    )
+    had = {arm: arms.sums.get(arm) for arm in sums}
+    return Folded(
+        states,
+        checkpoints,
+        tails,
+        [dead[entry.entry_id] for entry, _ in entries if entry.entry_id in dead] if dead else [],
+        kept,
+        {uid: FoldedCounts(count, replaced[uid]) for uid, count in folded.items()},
+        moves_of(entries),
+        sums,
+        {arm for arm, own in sums.items() if (was := had[arm]) and (own is None or own.space == was.space)},
     )
 
 
-def _added(
-    entries: Sequence[DecodedEntry],
-) -> tuple[Mapping[LearnerId, Sequence[Item]], Mapping[str, FoldedCounts]]:
-    """The rewards that were folded into each learner; nothing for those that were forgotten, or given a
-    state. And how many entries, but for those of moves, were folded for each bandit.
+def _checkpoints_and_tails(
+    states: States, kept: dict[LearnerId, CheckpointedLearner], before: Before, sound: Sequence[DecodedEntry]
+) -> tuple[dict[LearnerId, bytes | None], dict[LearnerId, Sequence[str]]]:
+    """Which of the changed learners are written whole, and the entries that go to the tails of the others.
 
-    The entries of a forgotten learner are going to be erased: no tail may need them.
+    ``kept`` has the learners before, and those of the batch afterwards. ``sound``: the entries that were
+    folded.
     """
+    # The entries of a learner that is forgotten are going to be erased: no tail may need them.
+    replaced = {entry.learner for entry, content in sound if isinstance(content, REPLACING)}
     added: dict[LearnerId, list[Item]] = {}
-    whole, folded, replaced = set[LearnerId](), Counter[str](), Counter[str]()
-    for entry, content in entries:
-        # Whoever moves a bandit fits its prior. To fit it again for each entry of a move, in each partition,
-        # would make every process read every learner once more.
-        if isinstance(content, MoveEntry):
-            continue
-        folded[entry.learner.bandit_uid] += 1
-        if isinstance(content, RewardEntry):
+    for entry, content in sound:
+        if isinstance(content, RewardEntry) and entry.learner not in replaced:
             added.setdefault(entry.learner, []).append((entry, content))
-        else:  # it forgets its learner, or gives it a state
-            whole.add(entry.learner)
-            replaced[entry.learner.bandit_uid] += 1
-    counts = {uid: FoldedCounts(count, replaced[uid]) for uid, count in folded.items()}
-    return {learner: items for learner, items in added.items() if learner not in whole}, counts
+    checkpoints: dict[LearnerId, bytes | None] = {}
+    tails: dict[LearnerId, Sequence[str]] = {}
+    for learner, state in states.items():
+        new, was, stored = added.get(learner, ()), kept.get(learner), before.get(learner)
+        tail = tail_bytes(entry for entry, _ in new) + (0 if was is None else was.tail)
+        was_read = isinstance(stored, StoredLearner)
+        # A tail can only add. A learner that was removed, forgotten, given a state or unreadable is written
+        # whole, and so is one whose tail could not be folded without its moves.
+        if (
+            state is None
+            or was is None
+            or not new
+            or _is_carried(was.state, state, new)
+            or is_due(state, tail, was_read=was_read)
+        ):
+            checkpoints[learner] = None if state is None else state_to_bytes(state)
+            kept[learner] = CheckpointedLearner(state)
+            # many keys are rewarded once, and then not for long
+            if isinstance(stored, StoredLearner) and not (stored.checkpoint or stored.tail):
+                del kept[learner]
+        else:
+            tails[learner] = [entry.entry_id for entry, _ in new]
+            kept[learner] = CheckpointedLearner(state, tail)
+    return checkpoints, tails
 
 
-def _restored(before: Before) -> tuple[dict[LearnerId, CheckpointedLearner], dict[LearnerId, str]]:
-    """The learners, and the reason for each that cannot be read."""
-    readable: dict[LearnerId, CheckpointedLearner] = {}
-    broken: dict[LearnerId, str] = {}
-    for learner, stored_learner in before.items():
-        try:
-            if not isinstance(stored_learner, CheckpointedLearner):
-                tail = tail_bytes(stored_learner.tail) if stored_learner.tail else 0
-                readable[learner] = CheckpointedLearner(restored(learner, stored_learner), tail)
-            else:
-                readable[learner] = stored_learner
-        except Exception as error:
-            broken[learner] = f"the learner's state cannot be read: {reason_of(error)}"
-    return readable, broken
+def _is_carried(was: LearnerState | None, state: LearnerState, new: Sequence[Item]) -> bool:
+    """Whether folding its tail into its checkpoint would need to know of moves."""
+    if not state.space:
+        return False
+    if was is not None and was.space != state.space:
+        return True
+    return any(reward.space != state.space for _, reward in new)

@@ -23,7 +23,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 
@@ -44,7 +43,7 @@ from app.platform.background import OUTAGES
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
 from app.platform.pauses import Pauses
-from app.records.log_entries import DecodedEntry, decoded, decoded_all
+from app.records.log_entries import DecodedEntry, decoded, decoded_all, dim_of
 from app.records.records import pack
 from app.storage.store import Store
 from app.storage.types import ArmId, LearnerId, StoredLearner, entry_order
@@ -57,7 +56,6 @@ from workers.batches import (
     States,
     batches,
     fold_stored,
-    numbers_of,
 )
 from workers.log_trimming import trim
 
@@ -253,42 +251,31 @@ class RewardWorker:
 
     async def drain(self) -> None:
         """Apply everything that is in the log of the partitions that are due, all of them side by side."""
-        while (self._due or self._is_passing) and not self._stopping:
+        while not self._stopping:
             if not self._due:
+                if all(known.taught.done() for known in self._passes.values()):
+                    return
                 await self._woken()
-            await self._pace()
+            # A step costs the store and this process much more than one more entry in it. So under load,
+            # where a cycle takes longer, there are fewer of them, unless a partition has more entries than a
+            # cycle applies, or somebody waits.
+            rest_s = self._cycle_s - (time.monotonic() - self._cycle_began)
+            if rest_s > 0 and not self._waiters.any:
+                self._hurry.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(rest_s):
+                        await self._hurry.wait()
+            self._cycle_began = time.monotonic()
             # Emptied before anything is awaited: a wake that comes meanwhile puts its partition into the next
             # round.
             due, self._due, self._is_behind = set(filter(self._owns, self._due)), set(), False
             self._cycle_entries = 0
             outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
-            took_s = self._since_cycle_began()
-            length_s = self.cycles.length_s(took_s, self._cycle_entries)
+            length_s = self.cycles.length_s(time.monotonic() - self._cycle_began, self._cycle_entries)
             self._cycle_s = self.cycles.least_s if self._is_behind else length_s
             # only Unavailable comes here, after all partitions had their turn
             for failure in filter(None, outcomes):
                 raise failure
-
-    @property
-    def _is_passing(self) -> bool:
-        return not all(known.taught.done() for known in self._passes.values())
-
-    def _since_cycle_began(self) -> float:
-        return time.monotonic() - self._cycle_began
-
-    async def _pace(self) -> None:
-        """Return when the next cycle may begin: some time after the last, or at once if somebody waits.
-
-        A step costs the store and this process much more than one more entry in it. So under load, where a
-        cycle takes longer, there are fewer of them, unless a partition has more entries than a cycle applies.
-        """
-        rest_s = self._cycle_s - self._since_cycle_began()
-        if rest_s > 0 and not self._waiters.any:
-            self._hurry.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(rest_s):
-                    await self._hurry.wait()
-        self._cycle_began = time.monotonic()
 
     async def _try_to_advance(self, partition: int) -> None:
         try:
@@ -328,108 +315,6 @@ class RewardWorker:
             self._is_behind = True
             self._due.add(partition)
 
-    async def _pass_over(
-        self, partition: int, watermark: str, entries: Sequence[DecodedEntry]
-    ) -> _Pass | None:
-        """A pass over the log for these entries, some of which forget learners, or an earlier one from the
-        same watermark; None while it is under way: meanwhile other partitions go on.
-        """
-        known = self._passes.pop(partition, None)
-        if known is None or known.watermark != watermark:
-            if known is not None:
-                known.taught.cancel()
-            known = _Pass(watermark, entries, asyncio.create_task(self._taught(partition, entries)))
-            await asyncio.wait({known.taught}, timeout=self.cycles.least_s)  # mostly it takes less
-        if not known.taught.done():
-            self._passes[partition] = known
-            return None
-        return known
-
-    async def _apply(
-        self, partition: int, watermark: str, entries: Sequence[DecodedEntry], taught: Taught = NOTHING_TAUGHT
-    ) -> Folded | None:
-        """None if the watermark is not ``watermark`` any more: nothing was applied."""
-        last = entries[-1].entry.entry_id
-        # Partitions are applied side by side; of large states only so many as fit into memory.
-        async with self._memory.taken(numbers_of(entries)):
-            before = await self._before(partition, sorted({entry.learner for entry, _ in entries}))
-            arms = await self._arms_before(partition, entries, taught)
-            done = await self._fold(before, entries, await self._spaces(partition, entries), arms)
-            applied = await self._store.learners.apply(
-                partition,
-                expected=watermark,
-                watermark=last,
-                states=done.checkpoints,
-                tails=done.tails,
-                dead=done.dead,
-                folded=done.counts,
-                moved=done.moved,
-                arms={arm: None if sums is None else pack(sums) for arm, sums in done.arms.items()},
-                known_arms=_known_arms(arms, done.arms),
-            )
-            # if not, another worker was faster, and what was folded here is dropped
-            if applied:
-                self._keep(partition, done.kept)
-                for arm, sums in done.arms.items():
-                    size = SUMS_BYTES + len(arm.arm)
-                    self._kept_sums.put((partition, self._cycles[partition], arm), sums, size)
-                self._moved[partition] |= done.moved
-                self._folded(Step(partition, watermark, last, done.states, len(entries)))
-        return done if applied else None
-
-    async def _before(self, partition: int, learners: Sequence[LearnerId]) -> Before:
-        """The learners as they are at the watermark; those that this worker has not kept are read."""
-        before: dict[LearnerId, CheckpointedLearner | StoredLearner] = {}
-        for learner in learners:
-            kept = self._kept.get((partition, self._cycles[partition], learner))
-            if kept is not None:
-                before[learner] = kept
-        missing = [learner for learner in learners if learner not in before]
-        before.update(zip(missing, await self._store.learners.stored(partition, missing), strict=True))
-        return before
-
-    async def _taught(self, partition: int, entries: Sequence[DecodedEntry]) -> Taught:
-        """What learners that these entries forget have taught arms: one pass over the log for all of them."""
-        forgetting = list(filter(forgets, entries))
-        uids = {entry.learner.bandit_uid for entry, _ in forgetting}
-        try:
-            teaching = {uid for uid in uids if await self._store.effects.has_sums(partition, uid)}
-            own = [each for each in forgetting if each.entry.learner.bandit_uid in teaching]
-            return await taught_by(self._store, partition, own)
-        finally:
-            self.wake(partition)
-
-    async def _arms_before(
-        self, partition: int, entries: Sequence[DecodedEntry], taught: Taught
-    ) -> ArmsBefore:
-        """The sums of the arms that a batch changes; those that this worker has not kept are read."""
-        named = list(chain(entries, *taught.values()))
-        arms = await asyncio.to_thread(arms_of, named) if taught else arms_of(named)
-        if not arms:
-            return ArmsBefore()
-        sums, missing = dict[ArmId, AnySums | None](), list[ArmId]()
-        for arm in arms:
-            key = partition, self._cycles[partition], arm
-            if key in self._kept_sums:
-                sums[arm] = self._kept_sums.get(key)
-            else:
-                missing.append(arm)
-        for arm, own in zip(missing, await self._sums(partition, missing), strict=True):
-            sums[arm] = own
-        return ArmsBefore(sums, taught)
-
-    async def _sums(self, partition: int, arms: Sequence[ArmId]) -> Sequence[AnySums | None]:
-        stored = await self._store.effects.sums(partition, arms)
-        return [
-            None if data is None else folded_sums(arm.revision, data)
-            for arm, data in zip(arms, stored, strict=True)
-        ]
-
-    def _keep(self, partition: int, learners: Mapping[LearnerId, CheckpointedLearner]) -> None:
-        for learner, kept in learners.items():
-            size = state_memory_bytes(learner.name, kept.state)
-            self._kept.put((partition, self._cycles[partition], learner), kept, size)
-
     async def _read(self, partition: int) -> tuple[str, Sequence[DecodedEntry]]:
         """The watermark, and the entries after it: read together, if this worker was the last to set it."""
         known = self._watermarks.get(partition, "0-0")
@@ -447,24 +332,105 @@ class RewardWorker:
             entries = await self._store.rewards.read(partition, watermark, self.cycles.batch)
         return watermark, decoded_all(entries)
 
-    async def _spaces(self, partition: int, entries: Sequence[DecodedEntry]) -> Spaces:
-        """What folding these entries needs to know of moves: nothing where no bandit was moved."""
-        folded, named = self._moved[partition], spaces_of(entries)
-        wanted = dict(named)
-        for uid in {entry.learner.bandit_uid for entry, _ in entries} & folded.keys():
-            wanted[uid] = max(folded[uid], named.get(uid, 0))
-        return Spaces(folded, await self._moves.maps(wanted)) if wanted else Spaces()
+    async def _pass_over(
+        self, partition: int, watermark: str, entries: Sequence[DecodedEntry]
+    ) -> _Pass | None:
+        """A pass over the log for these entries, some of which forget learners, or an earlier one from the
+        same watermark; None while it is under way: meanwhile other partitions go on.
+        """
+        known = self._passes.pop(partition, None)
+        if known is None or known.watermark != watermark:
+            if known is not None:
+                known.taught.cancel()
+            known = _Pass(watermark, entries, asyncio.create_task(self._taught(partition, entries)))
+            await asyncio.wait({known.taught}, timeout=self.cycles.least_s)  # mostly it takes less
+        if not known.taught.done():
+            self._passes[partition] = known
+            return None
+        return known
 
-    async def _fold(
-        self, before: Before, entries: Sequence[DecodedEntry], spaces: Spaces, arms: ArmsBefore
-    ) -> Folded:
-        """One partition at a time: several threads would keep requests from the interpreter."""
-        async with self._folding:
-            tails = (map(decoded, each.tail) for each in before.values() if isinstance(each, StoredLearner))
-            if arms.taught or not is_short(chain(entries, *tails)):
-                return await asyncio.to_thread(fold_stored, before, entries, spaces, arms)
-            await asyncio.sleep(0)  # requests come between the folds of two partitions
-            return fold_stored(before, entries, spaces, arms)
+    async def _taught(self, partition: int, entries: Sequence[DecodedEntry]) -> Taught:
+        """What learners that these entries forget have taught arms: one pass over the log for all of them."""
+        forgetting = list(filter(forgets, entries))
+        uids = {entry.learner.bandit_uid for entry, _ in forgetting}
+        try:
+            teaching = {uid for uid in uids if await self._store.effects.has_sums(partition, uid)}
+            own = [each for each in forgetting if each.entry.learner.bandit_uid in teaching]
+            return await taught_by(self._store, partition, own)
+        finally:
+            self.wake(partition)
+
+    async def _apply(
+        self, partition: int, watermark: str, entries: Sequence[DecodedEntry], taught: Taught = NOTHING_TAUGHT
+    ) -> Folded | None:
+        """None if the watermark is not ``watermark`` any more: nothing was applied."""
+        last = entries[-1].entry.entry_id
+        dims = {entry.learner: dim_of(content) for entry, content in entries}
+        # Partitions are applied side by side; of large states only so many as fit into memory.
+        async with self._memory.taken(sum(dim**2 for dim in dims.values())):
+            before, arms, spaces = await self._read_before(partition, entries, taught)
+            # One partition at a time: several threads would keep requests from the interpreter.
+            async with self._folding:
+                tails = (each.tail for each in before.values() if isinstance(each, StoredLearner))
+                if arms.taught or not is_short(chain(entries, map(decoded, chain.from_iterable(tails)))):
+                    done = await asyncio.to_thread(fold_stored, before, entries, spaces, arms)
+                else:
+                    await asyncio.sleep(0)  # requests come between the folds of two partitions
+                    done = fold_stored(before, entries, spaces, arms)
+            applied = await self._store.learners.apply(
+                partition,
+                expected=watermark,
+                watermark=last,
+                states=done.checkpoints,
+                tails=done.tails,
+                dead=done.dead,
+                folded=done.counts,
+                moved=done.moved,
+                arms={arm: None if sums is None else pack(sums) for arm, sums in done.arms.items()},
+                known_arms=done.known_arms,
+            )
+            # if not, another worker was faster, and what was folded here is dropped
+            if applied:
+                self._keep(partition, done.kept)
+                for arm, sums in done.arms.items():
+                    size = SUMS_BYTES + len(arm.arm)
+                    self._kept_sums.put((partition, self._cycles[partition], arm), sums, size)
+                self._moved[partition] |= done.moved
+                self._folded(Step(partition, watermark, last, done.states, len(entries)))
+        return done if applied else None
+
+    async def _read_before(
+        self, partition: int, entries: Sequence[DecodedEntry], taught: Taught
+    ) -> tuple[Before, ArmsBefore, Spaces]:
+        """Read what folding these entries needs, but for what this worker has kept: their learners, the sums
+        of their arms and the moves of their bandits, as they are at the watermark.
+        """
+        cycle = partition, self._cycles[partition]
+        learners = sorted({entry.learner for entry, _ in entries})
+        before: dict[LearnerId, CheckpointedLearner | StoredLearner] = {}
+        for learner in learners:
+            if (kept := self._kept.get((*cycle, learner))) is not None:
+                before[learner] = kept
+        missing = [learner for learner in learners if learner not in before]
+        before.update(zip(missing, await self._store.learners.stored(partition, missing), strict=True))
+
+        named = list(chain(entries, *taught.values()))
+        arms = await asyncio.to_thread(arms_of, named) if taught else arms_of(named)
+        sums = {arm: self._kept_sums.get((*cycle, arm)) for arm in arms if (*cycle, arm) in self._kept_sums}
+        unread = [arm for arm in arms if arm not in sums]
+        for arm, data in zip(unread, await self._store.effects.sums(partition, unread), strict=True):
+            sums[arm] = None if data is None else folded_sums(arm.revision, data)
+
+        moved, spaces = self._moved[partition], spaces_of(entries)
+        for uid in {learner.bandit_uid for learner in learners} & moved.keys():
+            spaces[uid] = max(moved[uid], spaces.get(uid, 0))
+        maps = Spaces(moved, await self._moves.maps(spaces)) if spaces else Spaces()
+        return before, ArmsBefore(sums, taught) if arms else ArmsBefore(), maps
+
+    def _keep(self, partition: int, learners: Mapping[LearnerId, CheckpointedLearner]) -> None:
+        for learner, kept in learners.items():
+            size = state_memory_bytes(learner.name, kept.state)
+            self._kept.put((partition, self._cycles[partition], learner), kept, size)
 
     def _note_watermark(self, partition: int, watermark: str) -> None:
         self._watermarks[partition] = watermark
@@ -485,13 +451,3 @@ class RewardWorker:
     def reached(self, partition: int, watermark: str) -> None:
         """Calls that wait for an entry up to there return, whichever worker applied it."""
         self._waiters.reached(partition, watermark)
-
-
-def _known_arms(before: ArmsBefore, now: Mapping[ArmId, AnySums | None]) -> AbstractSet[ArmId]:
-    """The arms of which sums go on that are stored: those of before a move begin anew."""
-    known = set[ArmId]()
-    for arm, sums in now.items():
-        had = before.sums.get(arm)
-        if had is not None and (sums is None or sums.space == had.space):
-            known.add(arm)
-    return known

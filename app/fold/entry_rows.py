@@ -13,7 +13,6 @@ from app.records.log_entries import Item, RewardEntry
 from app.records.records import bytes_to_vector
 from app.storage.types import LogEntry
 from shortlist.errors import InvalidShape
-from shortlist.types import Matrix
 
 
 def signals_before(entry: LogEntry, reward: RewardEntry, count: int) -> tuple[list[float], bool]:
@@ -51,7 +50,10 @@ def rows_of(items: Sequence[Item]) -> RewardRows:
             before.append(had_before)
             first.append(begins_it)
             positions.append(position)
-    features, added, had = _features(rows), np.array(values), np.array(before)
+    if len(set(map(len, rows))) > 1:
+        raise InvalidShape("features must have the same length as in the other rewards", argument="features")
+    features = bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
+    added, had = np.array(values), np.array(before)
     if any(root != 1.0 for root in roots):
         weights = np.array(roots)[:, None]
         features, added, had = weights * features, weights * added, weights * had
@@ -97,12 +99,6 @@ def changes_of(
 
 def _at(signal: int, value: float, count: int) -> list[float]:
     return [value if number == signal else 0.0 for number in range(count)]
-
-
-def _features(rows: Sequence[bytes]) -> Matrix:
-    if len(set(map(len, rows))) > 1:
-        raise InvalidShape("features must have the same length as in the other rewards", argument="features")
-    return bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
 
 
 def signals_of(item: Item) -> int:

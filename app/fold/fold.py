@@ -238,7 +238,9 @@ def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut
     """All learners together; if that fails each item by itself."""
     try:
         # One product of matrices for all learners of a kind is several times as fast as one for each.
-        now.update(_added(now, group))
+        rows = rows_of([item for items in group.values() for item in items])
+        states = states_after([now.get(learner) for learner in group], list(map(len, group.values())), rows)
+        now.update(zip(group, states, strict=True))
     except Exception as error:  # an entry may be wrong in any way; the others are folded
         alone = [(learner, item) for learner, items in group.items() for item in items]
         if len(alone) > 1:
@@ -249,12 +251,3 @@ def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut
             # ``fold`` looks up every learner that was tried, also one of which this was the only entry
             now.setdefault(learner, None)
             leave_out(entry, reason_of(error))
-
-
-def _added(
-    now: Mapping[LearnerId, LearnerState | None], group: Mapping[LearnerId, list[Item]]
-) -> dict[LearnerId, LearnerState]:
-    """The states after the items of a group, which are of one kind."""
-    rows = rows_of([item for items in group.values() for item in items])
-    states = [now.get(learner) for learner in group]
-    return dict(zip(group, states_after(states, list(map(len, group.values())), rows), strict=True))
