@@ -1,4 +1,4 @@
-"""The sums of arms on Redis, by partition and bandit, and the versions of effects that are made of them."""
+"""The sums of arms on Redis, by partition and bandit, and the versions of effects made of the sums."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ class ArmEffectStore(RedisPart):
     """
 
     def has_space(self) -> bool:
-        """Whether further arms may have sums, by what this process knows: it awaits nothing."""
+        """Return whether further arms may have sums. Decided by the memory that this process read last,
+        without a call.
+        """
         return not self._memory.is_reached(Level.OPTIONAL)
 
     async def has_sums(self, partition: int, bandit_uid: str) -> bool:
-        """Whether the partition has sums of any arm of the bandit."""
+        """Return whether the partition has sums of any arm of the bandit."""
         return bool(await self._redis.command("EXISTS", keys.arm_sums(partition, bandit_uid)))
 
     async def sums(self, partition: int, arms: Sequence[ArmId]) -> Sequence[bytes | None]:
@@ -60,7 +62,7 @@ class ArmEffectStore(RedisPart):
                 return
 
     async def drop_sums(self, partition: int, bandit_uid: str, sums: Mapping[SumsOf, bytes]) -> int:
-        """Remove those sums that are as they were read; how many were."""
+        """Remove the sums that nobody changed since they were read; return the number of removed sums."""
         names = [keys.arm_sums(partition, bandit_uid)]
         arguments: list[Argument] = []
         for (arm, revision), data in sums.items():
@@ -81,16 +83,16 @@ class ArmEffectStore(RedisPart):
         return bool(await self._redis.script("merge_arm_sums", names, arguments))
 
     async def changes(self) -> int:
-        """A number that grows with every version of any bandit."""
+        """Return the number of versions written so far, of any bandit. The number only grows."""
         return int(await self._redis.command("GET", keys.EFFECT_CHANGES) or 0)
 
     async def numbers(self) -> Mapping[str, int]:
-        """The number of the newest version of each bandit that has any, by its uid."""
+        """The number of the newest version of each bandit with effects, by the bandit's uid."""
         found = await self._redis.command("HGETALL", keys.EFFECTS)
         return {uid.decode(): int(number) for uid, number in found.items()}
 
     async def seen(self) -> dict[str, str]:
-        """What ``note_seen`` has stored, by the uid of the bandit."""
+        """The text stored by ``note_seen``, by the uid of the bandit."""
         found = await self._redis.command("HGETALL", keys.EFFECTS_SEEN)
         return {uid.decode(): seen.decode() for uid, seen in found.items()}
 
@@ -101,7 +103,7 @@ class ArmEffectStore(RedisPart):
             await self._redis.command("HSET", keys.EFFECTS_SEEN, *pairs)
 
     async def read(self, bandit_uid: str, number: int) -> bytes | None:
-        """The record of a version; None: it is not kept."""
+        """The record of a version; None: the version is no longer kept."""
         record: bytes | None = await self._redis.command("HGET", keys.effect_versions(bandit_uid), number)
         return record
 
@@ -114,11 +116,11 @@ class ArmEffectStore(RedisPart):
         record: bytes,
         most_bytes: int = MOST_EFFECT_BYTES,
     ) -> int | None:
-        """Store the version after ``expected``, and return its number, if that is the newest one.
+        """Store the version after ``expected``, and return its number, if ``expected`` is the newest version.
 
-        ``most_bytes``: of all versions of the bandit that are kept.
-        0: another one is, and nothing was done. After a lost reply that may be one's own. None: there is no
-        bandit with this name and uid.
+        ``most_bytes``: bound of all kept versions of the bandit together. Returns 0 where another version is
+        the newest: nothing was written. After a lost reply the newest version may be the caller's own.
+        Returns None where there is no bandit with this name and uid.
         """
         names = [keys.BANDITS, keys.EFFECTS, keys.EFFECT_CHANGES, keys.effect_versions(bandit_uid)]
         arguments: list[Argument] = [

@@ -19,7 +19,7 @@ TOGETHER = 1_000  # catalogues that are asked for in one call: two milliseconds
 
 
 class ReductionUnknown(Unavailable):
-    """The writer of arms has to read the basis first. It never reaches a client, unless the store fails."""
+    """The writer of arms has to read the basis first. No client sees this error, unless the store fails."""
 
 
 class ArmStore(RedisPart):
@@ -39,14 +39,14 @@ class ArmStore(RedisPart):
         keeps_changes: bool = False,
         knows_reduction: bool = True,
     ) -> Upserted:
-        """Insert or replace, in the given order: of several arms with one id the last one stays.
+        """Insert or replace arms in the given order: of several arms with one id the last one stays.
 
         ``keeps_changes``: no change is dropped from the log of changes, see ``FollowedArms``.
-        ``knows_reduction``: the writer knows the reduction, if one was fitted (``fit``). Where it does not,
-        nothing is written: raises ReductionUnknown.
+        ``knows_reduction``: the writer knows the reduction, if one was fitted (``fit``). A writer without
+        this knowledge writes nothing: raises ReductionUnknown.
 
-        Features that are replaced stay readable by revision for ``keep_ms``. What changes nothing makes no
-        new version.
+        Replaced features stay readable by revision for ``keep_ms``. A call without a change makes no new
+        version.
         """
         check_positive("keep_ms", keep_ms)
         self._memory.check(Level.NEW, "arms")
@@ -63,10 +63,11 @@ class ArmStore(RedisPart):
     async def fit(
         self, uid: str, version: int, reduction: bytes, arms: Sequence[ArmWrite], *, keeps_changes: bool
     ) -> bool:
-        """Store the reduction of a catalogue, with all its arms reduced by it, if it has none.
+        """Store the reduction of a catalogue, and all its arms in reduced form, if the catalogue has no
+        reduction.
 
-        False: it has one, was deleted, or is not in this version any more. Whoever wrote arms before without
-        knowing a reduction (``upsert``) does not from now on.
+        False: the catalogue has a reduction, was deleted, or has another version by now. From now on
+        ``upsert`` refuses writers without knowledge of the reduction.
         """
         arguments: list[Argument] = [version, self._kept(keeps_changes), reduction]
         for arm in arms:
@@ -75,7 +76,7 @@ class ArmStore(RedisPart):
         return bool(await self._redis.script("fit_arms", names, arguments, bulk=True))
 
     async def reduction(self, uid: str) -> bytes | None:
-        """What ``fit`` stored."""
+        """The reduction stored by ``fit``."""
         stored: bytes | None = await self._redis.command("HGET", keys.counters(uid), "fitted")
         return stored
 
@@ -93,7 +94,7 @@ class ArmStore(RedisPart):
         return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
 
     async def revisions(self, uid: str, ids: Sequence[str]) -> Sequence[int]:
-        """The revisions of these arms, 0 of one that is not there. A step in the store for each."""
+        """The revisions of these arms, 0 for a missing arm. One step in the store for each arm."""
         found = list[int]()
         for start in range(0, len(ids), _SCAN_BATCH):
             some = ids[start : start + _SCAN_BATCH]
@@ -101,7 +102,9 @@ class ArmStore(RedisPart):
         return found
 
     async def named_until(self, uid: str, revisions: Sequence[int]) -> Sequence[int]:
-        """For how many ms more features are kept that were replaced or deleted; negative: they are not."""
+        """The ms for which replaced or deleted features are still kept, by revision; negative: they are
+        gone.
+        """
         found = list[int]()
         for start in range(0, len(revisions), _SCAN_BATCH):
             some = revisions[start : start + _SCAN_BATCH]
@@ -109,7 +112,7 @@ class ArmStore(RedisPart):
         return found
 
     async def features_of(self, uid: str, arms: Sequence[tuple[str, int]]) -> Sequence[bytes | None]:
-        """The features of arms at a revision each, also of those that were replaced or deleted, while they
+        """The features of arms at a revision each. Replaced and deleted features are included while they
         are kept.
         """
         found = list[bytes | None]()
@@ -126,14 +129,15 @@ class ArmStore(RedisPart):
     async def scan(self, uid: str) -> AsyncIterator[StoredArms]:
         """All arms, each once, in batches, in no order.
 
-        Not a snapshot: an arm that is written meanwhile comes in its old or its new version, or not at all
-        if it is new or deleted.
+        Not a snapshot: an arm written meanwhile comes in its old or its new version, or not at all if the arm
+        is new or deleted.
 
         One round trip per batch, the next one while a batch is used.
 
         Servers repeat some arms while a table shrinks: those are left out.
         """
-        # A scan may give an arm twice, and never misses one that stays: that is what Redis promises of it.
+        # A scan may give an arm twice, and never misses one with a place in the table throughout: Redis
+        # promises no more.
         seen: set[bytes] = set()
         # The next batch is on its way while the one before is decoded: loading a catalogue is bound by both
         # alike.
@@ -151,14 +155,14 @@ class ArmStore(RedisPart):
                 if not int(cursor):
                     return
         finally:
-            # Whoever stops early would leave a task that nobody awaits.
+            # A caller who stops early would leave a task without an awaiter.
             coming.cancel()
 
     async def _scan_from(self, uid: str, cursor: bytes | int) -> Any:
         return await self._redis.bulk("HSCAN", keys.features(uid), cursor, "COUNT", _SCAN_BATCH)
 
     async def version(self, uid: str) -> int:
-        """Number of calls that changed something; 0 of a catalogue without arms."""
+        """The number of calls with a change; 0 for a catalogue without arms."""
         return int(await self._redis.command("HGET", keys.counters(uid), "version") or 0)
 
     async def arms_version(self, uid: str) -> int | None:
@@ -170,7 +174,7 @@ class ArmStore(RedisPart):
         return None if stored is None else int(stored)
 
     async def has_documents(self, uid: str) -> bool:
-        """Whether any arm has a document."""
+        """Return whether any arm has a document."""
         return bool(await self._redis.command("HLEN", keys.documents(uid)))
 
     async def documents(
@@ -192,8 +196,8 @@ class ArmStore(RedisPart):
         return [value or b"" for value in values]
 
     async def keep_behaviour(self, uid: str, items: Mapping[str, bytes], *, ttl_ms: int) -> None:
-        """Keep what keys liked of arms, opaque here; all of it for ``ttl_ms``, unless ``hold_behaviour`` says
-        more.
+        """Keep the likes of arms by keys, opaque here, all of them for ``ttl_ms``, or for good after
+        ``hold_behaviour``.
         """
         check_positive("ttl_ms", ttl_ms)
         if items:
@@ -203,27 +207,27 @@ class ArmStore(RedisPart):
             await self._redis.transaction([("HSET", name, *pairs), ("PEXPIRE", name, ttl_ms)])
 
     async def drop_behaviour(self, uid: str) -> None:
-        """Forget what was kept for a catalogue that is not made."""
+        """Forget the likes kept for a catalogue that is not made."""
         await self._redis.command("UNLINK", keys.behaviour(uid))
 
     async def hold_behaviour(self, uid: str) -> None:
-        """Keep it for as long as the catalogue is there."""
+        """Keep the likes of arms for as long as the catalogue is there."""
         await self._redis.command("PERSIST", keys.behaviour(uid))
 
     async def behaviour(self, uid: str, ids: Sequence[str]) -> Sequence[bytes | None]:
-        """What is kept of these arms, in their order."""
+        """The kept likes of these arms, in the order of ``ids``."""
         if not ids:
             return []
         found: Sequence[bytes | None] = await self._redis.command("HMGET", keys.behaviour(uid), *ids)
         return found
 
     async def retired_features(self, uid: str, revision: int) -> bytes | None:
-        """Features that were replaced or deleted, while they are kept."""
+        """Replaced or deleted features, while they are kept."""
         kept: bytes | None = await self._redis.command("GET", keys.retired(uid, revision))
         return kept
 
     async def changed(self, uid: str, since: int) -> ArmChanges:
-        """What was written after the version ``since``; one that is above the version is not known."""
+        """The arms written after the version ``since``. A ``since`` above the current version is unknown."""
         return await self._changed([keys.counters(uid), keys.arm_changes(uid)], since)
 
     async def changed_catalogues(self, since: int) -> ArmChanges:
@@ -244,7 +248,7 @@ class ArmStore(RedisPart):
         return ArmChanges(version, None if ids is None else [id_.decode() for id_ in ids])
 
     async def behind(self, versions: Mapping[str, int]) -> Sequence[str]:
-        """Those catalogues that are in another version than this. A read of one number in the store for each.
+        """The catalogues with another version than the given one. A read of one number in the store for each.
 
         On one server a round trip for each ``TOGETHER`` of them, on a cluster one for each.
         """
@@ -261,7 +265,7 @@ class ArmStore(RedisPart):
         return behind
 
     async def read(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
-        """These arms as they are now; None for those that are not there."""
+        """The current records of these arms; None for missing arms."""
         if not ids:
             return []
         values = await self._redis.bulk("HMGET", keys.features(uid), *ids)
@@ -271,7 +275,7 @@ class ArmStore(RedisPart):
         ]
 
     def _noted_in(self) -> Sequence[str]:
-        """Where a write is noted among those of all catalogues."""
+        """Keys of the list of written catalogues: every write of arms is noted there."""
         return () if self._redis.is_cluster else keys.WRITTEN_CATALOGUES
 
     def _kept(self, keeps_changes: bool) -> int:

@@ -1,4 +1,4 @@
-"""What choosing remembers of learners on Redis: choices made for events."""
+"""Choices made for events, which choosing remembers for each learner on Redis."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from app.storage.types.decisions import LearnerId
 
 
 class Choices(RedisPart):
-    """An event of a learner has one value, written once; it goes when the learner is erased."""
+    """An event of a learner has one value, written once; the value goes when the learner is erased."""
 
     async def put_event(self, learner: LearnerId, event: str, value: bytes, *, ttl_ms: int) -> bytes:
-        """Store ``value`` for ``ttl_ms`` unless the event has one; return the one that it has now."""
+        """Store ``value`` for ``ttl_ms`` unless the event has one; return the event's value after the
+        call.
+        """
         check_positive("ttl_ms", ttl_ms)
         self._memory.check(Level.NEW, "choices with an event_id")
         partition = self._partition(learner)
         names = [keys.event(partition, learner, event), keys.events(partition, learner)]
-        # Of an event that was answered before, whoever asks again gets the same choice.
+        # A caller who asks again with an answered event gets the same choice.
         current: bytes = await self._redis.script("put_event", names, [event, value, ttl_ms])
         return current
 

@@ -19,7 +19,7 @@ from app.storage.redis_keys import PREFIX, WORKERS
 
 BATCH = 1_000
 RENEWED_MS = 2_000
-# Leases that were renewed lately, by the clock of their own node. Workers renew theirs every half second.
+# Leases renewed lately, by the clock of their own node. Workers renew theirs every half second.
 RENEWED = """local now = redis.call('TIME')
 return redis.call('ZCOUNT', KEYS[1], now[1] * 1000 + math.floor(now[2] / 1000) - ARGV[1], '+inf')"""
 
@@ -31,7 +31,7 @@ Server = Any  # a Redis or a RedisCluster; the driver's annotations assume that 
 def copy(source: str, target: str, *, watched: Watched) -> int:
     """Copy all keys of the project from one URL to the other; return how many.
 
-    ``watched`` yields the keys, and shows how far it is.
+    ``watched`` yields the keys, and shows the progress.
 
     Raises: Conflict (the target has some of them already, or a service or a worker uses the source), NotFound
     (the source has none), StartupError (not a URL of a server), Unavailable (one of the two does not answer).
@@ -56,7 +56,7 @@ def copy(source: str, target: str, *, watched: Watched) -> int:
 
 
 def _connected(url: str, name: str) -> Server:
-    """The server, or all of the cluster that it is a node of; closed at the end of a ``with``."""
+    """The server, or all of the cluster of which the server is a node; closed at the end of a ``with``."""
     try:
         server: Server = Redis.from_url(url)
     except ValueError:  # its text may repeat the password
@@ -71,7 +71,7 @@ def _connected(url: str, name: str) -> Server:
 
 
 def _is_used(server: Server) -> bool:
-    """Whether anything of Shortlist is connected, or a worker has renewed its lease a moment ago."""
+    """Return whether a process of Shortlist is connected, or a worker has renewed its lease a moment ago."""
     everywhere = {"target_nodes": RedisCluster.PRIMARIES} if isinstance(server, RedisCluster) else {}
     try:
         found = server.client_list(**everywhere)
@@ -95,7 +95,7 @@ def _copy_key(old: Server, new: Server, key: bytes) -> None:
 
 
 def _writes(old: Server, key: bytes, kind: str) -> Iterator[Arguments]:
-    """The commands that write the key again, piece by piece."""
+    """The commands with which to write the key again, piece by piece."""
     match kind:
         case "string":
             value = old.get(key)

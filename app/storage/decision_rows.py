@@ -21,14 +21,13 @@ Names = Callable[[bytes], bool]
 
 
 class DecisionRows(RedisPart):
-    """The decision log. What has a row, and no other rows, goes when the learner is erased or the bandit
-    deleted. A row that was dropped is never made again.
+    """The decision log. The rows of a learner go when the learner is erased, those of a bandit when the
+    bandit is deleted. A dropped row is never made again.
     """
 
     async def write(self, partition: int, rows: Sequence[RowWrite]) -> None:
-        """Keep those that are not there, unless their learner was forgotten or their bandit deleted.
-
-        One that a reward has made gets the candidates that it lacks.
+        """Keep new rows, unless their learner was forgotten or their bandit deleted. A row made by a reward
+        lacks candidates, and gets them here.
         """
         by_learner: dict[LearnerId, list[RowWrite]] = {}
         for row in rows:
@@ -76,13 +75,14 @@ class DecisionRows(RedisPart):
     ) -> StoredRows:
         """The first rows after the position ``after`` and before ``before``, of all learners of a partition.
 
-        Ends of positions will do: any text that a position begins with. ``count`` rows at most, and no more
+        A beginning of a position will do as ``after`` and ``before``. ``count`` rows at most, and no more
         once they have ``most_bytes``. With ``newest_first`` the last of them, in descending order.
         """
         check_positive("count", count)
         names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
         names += keys.of_partition(partition, keys.log, keys.watermark)
-        # A member goes on after its position, with a slash: below "0", as all that ids are made of is not.
+        # A member goes on after its position, with a slash: below "0", and no character of an id is below
+        # "0".
         least, most = f"({after}0" if after else "-", f"({before}" if before else "+"
         arguments: list[Argument] = [least, most, count, most_bytes, int(newest_first)]
         result = await self._redis.script("read_rows", names, arguments, bulk=True)
@@ -96,7 +96,7 @@ class DecisionRows(RedisPart):
         return StoredRows(rows, following.decode(), entry_order(newest.decode())[1])
 
     async def logs(self, partition: int) -> Mapping[str, int]:
-        """For how many ms rows are kept, of each bandit that has any in the partition, by its uid."""
+        """For how many ms rows are kept, by the uid of each bandit with rows in the partition."""
         result = await self._redis.command("HGETALL", keys.row_logs(partition))
         pairs = ((name.decode(), int(value)) for name, value in result.items())
         # The same hash says from when rows are whole (``kept_from``): a colon cannot be in a uid.
@@ -108,7 +108,7 @@ class DecisionRows(RedisPart):
         return 0 if result is None else int(result)
 
     async def sizes(self, partition: int, bandit_uid: str, *, pieces: int) -> Sequence[tuple[int, float]]:
-        """What the rows of a bandit in the partition take, in at most so many pieces of one length.
+        """Estimate the bytes of a bandit's rows in the partition, in at most ``pieces`` pieces of one length.
 
         Of each piece, the oldest first: when one of its rows was decided, in ms, and how many bytes all its
         rows take, if they are like this one. Exact where there are no more rows than pieces.
@@ -122,7 +122,8 @@ class DecisionRows(RedisPart):
     async def trim(
         self, partition: int, bandit_uid: str, *, before_ms: int, count: int, keep_ms: int | None = None
     ) -> int:
-        """Drop the oldest rows that were decided before then, at most ``count``; return how many.
+        """Drop the oldest rows decided before ``before_ms``, at most ``count``; return the number of dropped
+        rows.
 
         If there are any, no row from before then is made from now on. ``keep_ms``: for how long rows of the
         bandit are kept from now on.
@@ -133,7 +134,7 @@ class DecisionRows(RedisPart):
 
 
 def row_keys(partition: int, learner: LearnerId) -> list[str]:
-    """What scripts need to make a row of a learner."""
+    """The keys with which scripts make a row of a learner."""
     names = keys.of_partition(partition, keys.deleted, keys.row_logs)
     return [*names, keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid)]
 
@@ -143,12 +144,12 @@ def field_of(row: RowWrite) -> str:
 
 
 def row_record(row: RowWrite, memory: StoreMemory) -> bytes:
-    """The record that a row is made of; b"" makes none: its decision has none, or the store has no room."""
+    """The record of a row; b"" makes no row: the decision has no record, or the store has no room."""
     return b"" if memory.is_reached(Level.OPTIONAL) else row.record
 
 
 async def erase_rows(redis: RedisClient, partition: int, learner: LearnerId, entry_id: str) -> None:
-    """Drop the rows of decisions that did not know the entry. A round trip for each ``STEP`` rows."""
+    """Drop the rows of decisions made without knowledge of the entry. A round trip for each ``STEP`` rows."""
     names = [keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid)]
     cursor = b"0"
     while True:
@@ -187,7 +188,7 @@ async def drop_rows(redis: RedisClient, partition: int, bandit_uid: str, how: Se
 
 
 def _stored(position: str, learner: LearnerId, value: bytes) -> StoredRow:
-    """A row as rows.lua has written it."""
+    """Decode a row as written by rows.lua."""
     _, lengths, rest = value.split(b":", 2)
     record, _, candidates = lengths.partition(b"+")
     stop = int(record)

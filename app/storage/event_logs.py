@@ -19,17 +19,17 @@ class EventLogs(RedisPart):
     """Event logs by kind and name. A record begins with a uid of 16 characters.
 
     ``kind`` says whose logs they are, such as "slates": lower-case letters and hyphens, the same forever.
-    Whoever reads a log folds its events into a state; a snapshot keeps that fold short. A record never
+    A reader folds the events of a log into a state; a snapshot keeps the fold short. A record never
     changes. Without room for more (``StoreMemory``) a new log or event raises ``QuotaReached``, and changes
     nothing; a snapshot is then not saved. Every method raises ``Unavailable``
     when the store does not answer; a call may then have taken effect.
     """
 
     async def create(self, kind: str, name: str, record: bytes) -> bytes:
-        """Store ``record`` if the name is free; return the one that the name has now.
+        """Store ``record`` if the name is free; return the name's record after the call.
 
-        Three round trips. The name is listed first, with the uid: a crash then leaves a listed name that
-        ``names`` passes over, for no record has its uid, and never a log that nobody finds.
+        Three round trips. The name is listed first, with the uid: a crash then leaves a listed name without a
+        record, which ``names`` passes over, and never an unlisted log.
         """
         key = keys.event_log(kind, name)[0]
         current: bytes | None = await self._redis.command("GET", key)
@@ -77,7 +77,7 @@ class EventLogs(RedisPart):
     ) -> Literal["appended", "overtaken", "missing"]:
         """Compare and append: only if there are exactly ``position`` events, else "overtaken".
 
-        After a lost reply that may be by one's own call: read the log again.
+        After a lost reply "overtaken" may mean the caller's own event: read the log again.
         """
         self._memory.check_kept(Level.NEW, "results of campaigns")
         names = keys.event_log(kind, name)[:2]
@@ -92,9 +92,9 @@ class EventLogs(RedisPart):
         await self._redis.script("save_snapshot", keys.event_log(kind, name), [uid, position, state])
 
     async def delete(self, kind: str, name: str) -> bool:
-        """Remove the log with its events; False when it was not there.
+        """Remove the log with its events; False for a missing log.
 
-        Two round trips. A crash in between leaves a listed name that is passed over, as in ``create``.
+        Two round trips. A crash in between leaves a listed name without a record, as in ``create``.
         """
         names = keys.event_log(kind, name)
         record, _ = await self._redis.transaction([("GET", names[0]), ("UNLINK", *names)])

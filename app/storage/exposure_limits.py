@@ -1,4 +1,4 @@
-"""What keys were shown, for frequency caps, and the quotas of bandits, on Redis."""
+"""Exposures of keys, for frequency caps, and the quotas of bandits, on Redis."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ CHANGES_TOGETHER = 1_000
 
 
 class FrequencyCapStore(RedisPart):
-    """What a key was shown goes with the learner that has its name."""
+    """The exposures of keys. They go with the learner of the same name."""
 
     async def take(
         self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, kept: int
     ) -> Exposures:
-        """Write what a key is shown, (name, arm) each once, unless it was shown an arm ``most`` times.
+        """Write the exposures of a choice, (name, arm) each once, unless the key was shown an arm ``most``
+        times.
 
-        ``most`` 0: any number. The last ``kept`` are kept, for ``within_ms``. Without room what is new takes
-        the place of the oldest that the key was shown; of a key that was shown nothing, nothing is kept.
+        ``most`` 0: any number. The last ``kept`` are kept, for ``within_ms``. Without room new exposures take
+        the place of the key's oldest; a new key then has no exposures kept.
         """
         name = keys.exposures(self._partition(key), key)
         room = 2 - sum(map(self._memory.is_reached, (Level.OPTIONAL, Level.REWARDS)))
@@ -62,7 +63,8 @@ class QuotaStore(RedisPart):
     async def put(
         self, bandit_uid: str, quota_id: str, record: bytes, before: bytes, terms: QuotaTerms, *, most: int
     ) -> bool | None:
-        """Store a quota whose record is ``before`` until now, b"": there is none; False: it is another one.
+        """Store a quota in place of the record ``before``, b"" for a new quota; False: the quota has another
+        record.
 
         None: the bandit has ``most`` quotas. Counts go on for the same ``terms.uid``, else they start again.
         """
@@ -76,18 +78,18 @@ class QuotaStore(RedisPart):
         return bool(await self._redis.script("put_quota", names, [quota_id, ""]))
 
     async def changed(self, bandit_uid: str) -> int:
-        """Tell all processes that the quotas of a bandit changed; how often now (``Registry.quotas``)."""
+        """Tell all processes of a change to the bandit's quotas; return the number of changes so far
+        (``Registry.quotas``).
+        """
         names = [keys.QUOTAS, keys.REGISTRY_VERSION]
         return int(await self._redis.script("note_quotas", names, [bandit_uid]))
 
     async def count(
         self, bandit_uid: str, events: Sequence[tuple[QuotaEvent, Sequence[QuotaCount]]], *, after: str
     ) -> QuotaAnswer:
-        """Count events, each for all of its quotas or for none. A call that is repeated counts again.
-
-        What is shown is refused where a quota is closed or has too little left, what is activated where one
-        has too little left. A quota of another uid neither counts nor refuses. ``after``: the last change
-        that is known.
+        """Count events, each for all of its quotas or for none. A repeated call counts again. A quota refuses
+        an exposure when closed or with too little left, an activation with too little left. A quota of
+        another uid neither counts nor refuses. ``after``: the last known change.
         """
         numbers, asked = dict[tuple[str, str], int](), list[Argument]()
         for event, counts in events:
@@ -105,7 +107,7 @@ class QuotaStore(RedisPart):
         )
 
     async def changes(self, bandit_uid: str, after: str) -> QuotaChanges | QuotasNow:
-        """What has changed since a change; everything where that is not known."""
+        """The changes after the change ``after``; all quotas where ``after`` is unknown."""
         names = [*keys.quota_changes(bandit_uid), keys.quotas(bandit_uid)]
         now_ms, first, *everything = await self._redis.script("changed_quotas", names, [after])
         if not everything:
@@ -125,7 +127,8 @@ class QuotaStore(RedisPart):
         return [*map(_change, await self._redis.command(command, *ends, "COUNT", CHANGES_TOGETHER))]
 
     async def trim(self, bandit_uid: str, before_ms: int) -> None:
-        """Drop changes before a time, but for the last of them: it is the newest that rows of then name.
+        """Drop changes before a time, but for the last of these: rows decided after the time may name the
+        last one.
 
         Two round trips.
         """
@@ -151,7 +154,9 @@ def change_order(number: str) -> tuple[int, int]:
 
 
 def _changes_after(number: str, entries: Sequence[Any]) -> Sequence[QuotaChange] | None:
-    """The changes after the first, which is this one; None: it is another one, so some are missing."""
+    """The changes after the first, which has this number; None: the first has another one, so some are
+    missing.
+    """
     if not entries or entries[0][0] != number.encode():
         return None
     return [*map(_change, entries[1:])]
@@ -159,7 +164,7 @@ def _changes_after(number: str, entries: Sequence[Any]) -> Sequence[QuotaChange]
 
 def _change(entry: tuple[bytes, Any]) -> QuotaChange:
     number, parts = entry
-    # As a script answers it, and as the driver does.
+    # Scripts answer a flat list, the driver a dictionary.
     fields = parts if isinstance(parts, dict) else dict(zip(parts[::2], parts[1::2], strict=True))
     closed = int(fields[b"u"]), int(fields[b"w"])
     return QuotaChange(number.decode(), fields[b"q"].decode(), *closed, fields.get(b"r"), fields.get(b"b"))

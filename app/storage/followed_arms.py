@@ -1,11 +1,11 @@
-"""The order of changes of arms, and the follower of it, for an engine that has a copy of a catalogue.
+"""The order of changes of arms, and its follower, for an engine with a copy of a catalogue.
 
 Notation
     position    (version, arm) of a change: an arm stands at its last change alone, deleted ones too. Within a
                 version arms stand in the order of the bytes of their ids.
 
-The engine is a copy that a follower keeps, one at a time of all processes: it holds the lease. Everything
-up to ``Followed.position`` is in ``Followed.collection`` of the engine, as it was then or later.
+The engine's copy is kept by one follower at a time of all processes, the holder of the lease. Every change up
+to ``Followed.position`` is in ``Followed.collection`` of the engine, in its state of then or later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ SMALL = 100  # arms: other commands may wait behind so many, as they do behind t
 
 
 class FollowedArms(RedisPart):
-    """By the uid of a catalogue, whose changes are never dropped: it is written with ``keeps_changes``."""
+    """The order of changes by the uid of a catalogue, which is written with ``keeps_changes``: none is
+    dropped.
+    """
 
     async def changes(
         self, uid: str, after: Position, limit: int, *, newest: int | None = None
@@ -46,18 +48,17 @@ class FollowedArms(RedisPart):
         return [arm.decode() for some in found for arm in some]
 
     async def noted(self, uid: str) -> int:
-        """How many arms stand in the order of changes."""
+        """The number of arms in the order of changes."""
         return int(await self._redis.command("ZCARD", keys.arm_changes(uid)))
 
     async def read(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
-        """These arms with their documents, as they are now; None for those that are not there.
-
-        A round trip for each ``READ_TOGETHER`` arms: those were there at one moment.
+        """The current records of these arms with their documents; None for missing arms. A round trip, and
+        one moment, for each ``READ_TOGETHER`` arms.
         """
         result: list[StoredArm | None] = []
         for start in range(0, len(ids), READ_TOGETHER):
             some = ids[start : start + READ_TOGETHER]
-            # As one, so that an arm never has the features of one write and the document of another.
+            # As one, so no arm has the features of one write and the document of another.
             names = [keys.features(uid), keys.documents(uid)]
             is_large = len(some) > SMALL
             features, documents = await self._redis.script("read_arms", names, some, bulk=is_large)
@@ -68,11 +69,11 @@ class FollowedArms(RedisPart):
         return result
 
     async def look(self, uid: str) -> Followed:
-        """What is known now. It takes no lease."""
+        """Read the state of the copy, without taking the lease."""
         return await self.follow(uid, "", 1)
 
     async def follow(self, uid: str, owner: str, ttl_ms: int) -> Followed:
-        """The same; and take the lease, or begin it again, unless another owner holds it."""
+        """Read the state of the copy; take or renew the lease, unless another owner holds it."""
         names = [keys.counters(uid), keys.features(uid), keys.arm_changes(uid), keys.follower(uid)]
         answer = await self._redis.script("follow_arms", names, [owner, ttl_ms])
         ours, arms, pending, version, followed, arm, collection, quality = answer
@@ -89,21 +90,20 @@ class FollowedArms(RedisPart):
     async def advance(
         self, uid: str, owner: str, *, collection: str, before: Position, after: Position, quality: bytes
     ) -> bool:
-        """The engine has everything up to ``after``. False: the lease was lost, and nothing is noted.
-
-        Then what was written after ``before`` may have come after what a later follower wrote. So that one
-        begins again at ``before``, if it writes to the same collection.
+        """The engine has everything up to ``after``. False: the lease was lost, and nothing is noted. The
+        caller's writes after ``before`` may then have come after writes of a later follower, who therefore
+        begins again at ``before`` in the same collection.
         """
         arguments: list[Argument] = [owner, collection, *before, *after, quality]
         names = [keys.counters(uid), keys.follower(uid)]
         return bool(await self._redis.script("advance_follower", names, arguments))
 
     async def leave(self, uid: str, owner: str) -> None:
-        """Let go of the lease, if it is the owner's."""
+        """Give the lease back, if ``owner`` holds it."""
         await self._redis.script("leave_arms", [keys.follower(uid)], [owner])
 
     async def forget(self, uid: str, deleted: Sequence[Position]) -> None:
-        """Drop arms from the order of changes that are deleted, and did not change since."""
+        """Drop deleted arms from the order of changes, unless they changed since."""
         if deleted:
             arguments: list[Argument] = [part for version, arm in deleted for part in (arm, version)]
             names = [keys.features(uid), keys.arm_changes(uid)]

@@ -35,8 +35,8 @@ class JobStore(RedisPart):
     ) -> KeptJob:
         """Say how a job stands, and begin its lease and its time again.
 
-        ``missing``: it was deleted, or its time is over. ``full``: there is no room for the result. Nothing
-        is changed then.
+        ``missing``: the job was deleted, or its time is over. ``full``: there is no room for the result.
+        Nothing is changed in both cases.
         """
         arguments: list[Argument] = [_name(bandit_uid, job_id), head, result, lease_ms, keep_ms]
         return await self._keep(arguments, "known")
@@ -50,11 +50,11 @@ class JobStore(RedisPart):
         return sorted(await self._read(_name(bandit_uid, "")), key=lambda job: job.id)
 
     async def delete(self, bandit_uid: str, job_id: str) -> bool:
-        """Drop a job; False if it was not there."""
+        """Drop a job; False for a missing job."""
         name = _name(bandit_uid, job_id)
         heads, results, *times = keys.JOBS
         dropped = [("HDEL", heads, name), ("HDEL", results, name), *(("ZREM", key, name) for key in times)]
-        # The first answer is that of the head: whether the job was there.
+        # The first answer is the head's: whether the job was there.
         return bool((await self._redis.transaction(dropped))[0])
 
     async def _keep(self, arguments: list[Argument], kind: str) -> KeptJob:

@@ -1,4 +1,4 @@
-"""What is kept of learners besides their states on Redis, and how it goes."""
+"""Records of learners besides their states on Redis, and the erasure of these records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Goes = Callable[[bytes | None], bool]
 
 
 class LearnerSideData(RedisPart):
-    """Forgetting is an entry of the reward log: the state goes when it is folded, the rest by ``erase``."""
+    """Forgetting is an entry of the reward log: the fold of the entry drops the state, ``erase`` all else."""
 
     async def touch(self, learner: LearnerId, *, expires_ms: int) -> None:
         """The learner is not idle before then. Never makes the time shorter."""
@@ -28,11 +28,11 @@ class LearnerSideData(RedisPart):
         )
 
     async def append_forget(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
-        """Append an entry that forgets the learner, and return its id.
+        """Append the entry which forgets the learner, and return its id.
 
-        In the same step all rewards of decisions from before are refused: for ``ttl_ms`` at least, and until
-        the store refuses all that is as old (``drop_expired``). The learner is no longer idle, and is noted
-        as one to ``erase``. Idempotent by ``now_ms``: repeated, it returns the id of the first entry.
+        In the same step all rewards of earlier decisions are refused: for ``ttl_ms`` at least, and until the
+        store refuses all rewards of this age (``drop_expired``). The learner is no longer idle, and is listed
+        for ``erase``. Idempotent by ``now_ms``: a repeated call returns the id of the first entry.
         """
         return await self._forget("append_forget", learner, payload, now_ms, ttl_ms) or ""
 
@@ -43,12 +43,12 @@ class LearnerSideData(RedisPart):
     async def erase(
         self, learner: LearnerId, entry_id: str, *, decision_knew: Knew, event_knew: Knew
     ) -> bool:
-        """Remove log entries up to ``entry_id``, dead letters, rows, decisions that wait, choices for events.
+        """Remove log entries up to ``entry_id``, dead letters, rows, waiting decisions, choices for events.
 
-        ``entry_id`` is that of the entry that forgot the learner. What was decided knowing of it stays: the
-        learner may have come back before all is erased, and several processes may erase at the same time.
-        ``decision_knew`` reads the record of a decision that waits, ``event_knew`` that of a choice for an
-        event. In steps. False, and nothing is done, while that entry is not folded.
+        ``entry_id`` names the entry which forgot the learner. Decisions made with knowledge of the entry
+        stay: the learner may have come back before the end of the erasure, and several processes may erase at
+        the same time. ``decision_knew`` reads the record of a waiting decision, ``event_knew`` the record of
+        a choice for an event. In steps. False, and nothing is done, while the entry is not folded.
 
         A few round trips per thousand entries of the partition's log, waiting decisions, or events.
         """
@@ -66,9 +66,9 @@ class LearnerSideData(RedisPart):
     async def erase_visitor(
         self, learner: LearnerId, visitor: str, *, row_names: Names, event_names: Names
     ) -> None:
-        """Remove rows and choices for events of a learner that name a visitor, and what it was shown.
+        """Remove a visitor's rows, choices for events and exposures, of one learner.
 
-        ``row_names`` reads the record of a row, ``event_names`` that of a choice. Safe to repeat.
+        ``row_names`` reads the record of a row, ``event_names`` the record of a choice. Safe to repeat.
 
         Reads all rows and events of the learner, some round trips per thousand of them.
         """
@@ -83,7 +83,7 @@ class LearnerSideData(RedisPart):
         await self._redis.command("UNLINK", keys.exposures(self._partition(key), key))
 
     async def erase_bandit(self, uid: str) -> None:
-        """Remove everything that is kept of all learners of a deleted bandit, under any key.
+        """Remove all records of all learners of a deleted bandit, under any key.
 
         In steps; ``RegistryStore.deletions`` names the bandit until all is gone. Costs a scan of all keys of
         the store, and of the logs of all partitions.
@@ -118,9 +118,9 @@ class LearnerSideData(RedisPart):
         return entry_id.decode() if entry_id else None
 
     async def _erase_entries(self, partition: int, learner: LearnerId, last: str) -> bool:
-        """Of the log, up to the entry ``last``; False, and nothing is done, while that one is not folded.
-
-        Without a name: of all learners of the bandit, folded or not.
+        """Remove a learner's log entries up to ``last``; False, and nothing is done, while ``last`` is not
+        folded. A learner without a name stands for all learners of the bandit, with folded entries and
+        others.
         """
         names, after = [keys.log(partition), keys.watermark(partition)], b"0-0"
         while after:
@@ -138,7 +138,9 @@ class LearnerSideData(RedisPart):
             await self._redis.command("XDEL", keys.dead(partition), *theirs)
 
     async def _erase_decisions(self, partition: int, pattern: str, goes: Goes | None = None) -> None:
-        """Those that wait and whose members match: all, or those whose records ``goes`` names."""
+        """Remove the waiting decisions whose members match the pattern: all, or those with records named
+        by ``goes``.
+        """
         names = keys.of_partition(partition, keys.decisions, keys.due)
         async for members in self._redis.scan_members("HSCAN", names[0], pattern):
             gone = members
@@ -153,7 +155,7 @@ class LearnerSideData(RedisPart):
             await self._redis.command(remove, key, *members)
 
     async def _erase_events(self, partition: int, learner: LearnerId, goes: Goes) -> None:
-        """Those choices for events that ``goes`` names."""
+        """Remove the choices for events named by ``goes``."""
         async for events in self._redis.scan_members("ZSCAN", keys.events(partition, learner), "*"):
             names = [keys.event(partition, learner, event.decode()) for event in events]
             values = await self._redis.command("MGET", *names)
@@ -164,7 +166,7 @@ class LearnerSideData(RedisPart):
                 await self._redis.script("erase_events", own, arguments)
 
     async def _erase_keys(self, uid: str) -> None:
-        """Every key that is named after the bandit or one of its learners."""
+        """Remove every key named after the bandit or one of its learners."""
         is_theirs = re.compile(keys.bandit_regex(uid))
         async for result in self._redis.scan_keys(keys.bandit_pattern(uid)):
             theirs = [key for key in map(bytes.decode, result) if is_theirs.fullmatch(key)]
@@ -172,7 +174,9 @@ class LearnerSideData(RedisPart):
 
 
 def _older_than(number: int, knew: Knew) -> Goes:
-    """Whether what is kept of a decision, None if nothing is, did not know the log's entry of this number."""
+    """Make a test of a decision's record: was the decision made without knowledge of the entry ``number``?
+    Yes without a record.
+    """
 
     def is_older(kept: bytes | None) -> bool:
         known = None if kept is None else knew(kept)

@@ -31,10 +31,10 @@ class LearnerStates(RedisPart):
     async def stored(
         self, partition: int, learners: Sequence[LearnerId], known: Mapping[LearnerId, str] | None = None
     ) -> Sequence[StoredLearner]:
-        """What the partition holds of these learners; all at one moment.
+        """Read the states of these learners in the partition; all at one moment.
 
-        ``known`` names the last entry that the caller has folded of a learner. If that is in the tail, only
-        what comes after it is read (``continues``).
+        ``known`` has the last entry folded by the caller, by learner. If the tail has this entry, only the
+        entries after it are read (``continues``).
         """
         # A script needs at least one key.
         if not learners:
@@ -74,13 +74,13 @@ class LearnerStates(RedisPart):
         """Compare and set: if the watermark is ``expected``, set it with all states, tails and dead letters.
 
         ``states`` are checkpoints: the tail of the learner goes. None removes the learner. ``tails`` are ids
-        of entries, in log order, that are put at the end of the tail of a learner, which keeps its
-        checkpoint. Learners of a deleted bandit are left out. A watermark that stays where it is says that
-        no learner has changed: they only get checkpoints. False: the watermark is another one, and nothing
-        was done. After a lost reply that may be one's own: read the watermark again.
-        ``folded``: by uid, what this adds to ``PriorStore.folded``; of bandits that have a learner here.
-        ``moved``: by uid, the number of the last move whose entry is folded now. ``arms``: their sums; None
-        removes them. ``known_arms``: those that had sums when they were read; what is gone since stays so.
+        of entries, in log order, for the end of a learner's tail; the checkpoint stays. Learners of a deleted
+        bandit are left out. An unchanged watermark says: no learner has changed, they only get checkpoints.
+        False: the watermark is another one, and nothing was done. After a lost reply the watermark may be the
+        caller's own: read the watermark again. ``folded``: by uid, the addition to ``PriorStore.folded``; of
+        bandits with a learner here. ``moved``: by uid, the number of the last move whose entry is folded now.
+        ``arms``: their sums; None removes them. ``known_arms``: the arms which had sums when they were read;
+        sums gone since then stay away.
         """
         tails, arms = tails or {}, arms or {}
         numbers = _numbered([*states, *tails, *arms])
@@ -115,9 +115,8 @@ class LearnerStates(RedisPart):
         return bool(await self._redis.script("apply", names, arguments, bulk=True))
 
     async def changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
-        """Whose states have changed in each of these partitions, after its watermark ``since``.
-
-        A watermark of "" and one above that of the partition are not known.
+        """The learners whose states have changed in each partition after its watermark in ``since``. A
+        watermark of "", and one above the partition's own, count as unknown.
         """
         # On a cluster partitions are on different nodes, and one script may ask one of them.
         one_by_one = [{partition: known} for partition, known in since.items()]
@@ -126,9 +125,9 @@ class LearnerStates(RedisPart):
         return {partition: changes for some in found for partition, changes in some.items()}
 
     async def _changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
-        """Those of partitions that are on one node."""
+        """The changes of partitions on one node."""
         found: dict[int, LearnerChanges] = {}
-        # One answer lists at most ``most_listed`` names; what it has no room for is asked for again.
+        # One answer lists at most ``most_listed`` names; names without room are asked for again.
         while len(found) < len(since):
             rest = [partition for partition in since if partition not in found]
             names = [name for partition in rest for name in keys.of_partition(partition, *_CHANGES_OF)]

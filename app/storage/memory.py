@@ -1,8 +1,8 @@
-"""How much memory the store takes, and from which level on what is refused.
+"""The memory of the store, and the levels from which on writes are refused.
 
 There is one bound for all kinds of data. A process reads the memory of each server once a second (``look``)
-and refuses by what it read last, so what all processes write within that second may exceed a level. While a
-server does not answer the last level stands: its writes fail anyway.
+and refuses by the last reading, so the writes of all processes within one second may exceed a level. While a
+server does not answer, the last level stands: its writes fail anyway.
 
 Deletes, erasure, expiry and the fold are never refused: by them room comes back.
 """
@@ -32,7 +32,7 @@ class Level(IntEnum):
 
 
 class Use(NamedTuple):
-    """Bytes of one server. ``most`` 0: it does not tell what memory there is, and nothing is refused."""
+    """Bytes of one server. ``most`` 0: the server does not tell its memory, and nothing is refused."""
 
     held: int
     most: int
@@ -49,7 +49,9 @@ class Use(NamedTuple):
 
 
 class StoreMemory:
-    """``most_bytes``: of each server; None: ``SHARE`` of what it has."""
+    """The memory of all servers. ``most_bytes``: bound of each server; None: ``SHARE`` of the server's
+    memory.
+    """
 
     def __init__(self, redis: RedisClient, most_bytes: int | None = None) -> None:
         self._redis = redis
@@ -77,9 +79,8 @@ class StoreMemory:
             raise StoreFull(f"{self.use}: from {level} % on {what} are refused, until some data expire")
 
     def check_kept(self, level: Level, what: str, bytes_more: int = 0) -> None:
-        """As ``check``, of what stays until somebody deletes it: raises QuotaReached.
-
-        ``bytes_more``: that it takes, where that is much.
+        """As ``check``, for records which stay until somebody deletes them: raises QuotaReached.
+        ``bytes_more``: size of the new record, where large.
         """
         held, most = self.use
         if self.is_reached(level) or (most and 100 * (held + bytes_more) >= level * most):

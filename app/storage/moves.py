@@ -19,7 +19,9 @@ _HEADER_BYTES = 24  # of a state: what they say changes with every entry that is
 
 
 class MoveProgress(NamedTuple):
-    """Numbers of moves in one partition: the last one that the log has, that is folded, that is carried."""
+    """Numbers of moves in one partition: the last one in the log, the last folded one, the last carried
+    one.
+    """
 
     in_log: int
     folded: int
@@ -30,25 +32,27 @@ class MoveStore(RedisPart):
     """The moves of a bandit are numbered from 1, without a gap."""
 
     async def record(self, bandit_uid: str, number: int) -> bytes | None:
-        """What is kept of one move of a bandit: tens of megabytes, of long features."""
+        """The record of one move of a bandit: tens of megabytes for long features."""
         record: bytes | None = await self._redis.bulk("HGET", keys.moves(bandit_uid), number)
         return record
 
     async def append(
         self, partition: int, bandit_uid: str, *, learner: str, number: int, payload: bytes
     ) -> bool:
-        """Put the entry of a move at the end of a log that lacks it. ``learner``: the name that it bears."""
+        """Put the entry of a move at the end of a log without this entry. ``learner``: the learner's name
+        in the entry.
+        """
         names = keys.of_partition(partition, keys.log, keys.watermark, keys.spaces, keys.deleted)
         return bool(await self._redis.script("append_move", names, [bandit_uid, learner, number, payload]))
 
     async def folded(self, partition: int) -> Mapping[str, int]:
-        """Of each bandit that was moved, the number of the last move whose entry is folded."""
+        """The number of the last move with a folded entry, for each moved bandit."""
         found = await self._redis.command("HGETALL", keys.spaces(partition))
         # The other fields of the hash are named by the uid, a colon and a word.
         return {uid.decode(): int(number) for uid, number in found.items() if b":" not in uid}
 
     async def progress(self, bandit_uid: str) -> Sequence[MoveProgress]:
-        """How far the moves of a bandit are in each partition. A call for each partition."""
+        """The progress of a bandit's moves in each partition. A call for each partition."""
         fields = bandit_uid + IN_LOG, bandit_uid, bandit_uid + CARRIED
         parts = await asyncio.gather(
             *(
@@ -59,11 +63,13 @@ class MoveStore(RedisPart):
         return [MoveProgress(*(int(value or 0) for value in part)) for part in parts]
 
     async def carry(self, partition: int, bandit_uid: str, writes: Sequence[CarriedWrite]) -> int:
-        """Write the states of those learners that are as they were read; how many were."""
+        """Write the states of the learners with unchanged checkpoints; return the number of written
+        states.
+        """
         arguments: list[Argument] = [bandit_uid, _HEADER_BYTES]
         for write in writes:
-            # Compare and set by the header alone: it has the version, which every entry that is folded
-            # raises, and is a few bytes of what may be a megabyte.
+            # Compare and set by the header alone: a few bytes of up to a megabyte, with the version, which
+            # every folded entry raises.
             known = (write.checkpoint or b"")[:_HEADER_BYTES]
             arguments += (write.name, known, write.tail, "" if write.state is None else "1")
             arguments.append(write.state or b"")
@@ -72,5 +78,5 @@ class MoveStore(RedisPart):
         return int(await self._redis.script("carry_states", names, arguments, bulk=True))
 
     async def all_carried(self, partition: int, bandit_uid: str, number: int) -> None:
-        """Note that every learner of the partition is carried through the move."""
+        """Note the end of the move in the partition: every learner is carried."""
         await self._redis.command("HSET", keys.spaces(partition), bandit_uid + CARRIED, number)

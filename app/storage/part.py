@@ -1,4 +1,4 @@
-"""What all parts of ``Store`` stand on: one client, and the number of partitions."""
+"""The base of all parts of ``Store``: one client, and the number of partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.storage.types.decisions import LearnerId
 class RedisPart:
     """Base of every part. A part is one concern and calls no other part.
 
-    Each call of a part is one round trip unless it says otherwise.
+    Each call of a part is one round trip, unless its docstring says otherwise.
     """
 
     def __init__(self, redis: RedisClient, partitions: int, memory: StoreMemory) -> None:
@@ -28,13 +28,17 @@ class RedisPart:
 
 
 def check_positive(name: str, value: int) -> None:
-    """Raise Invalid for what Redis would refuse: a script that fails half way keeps what it has written."""
+    """Raise Invalid for numbers below 1, which Redis would refuse half way in a script, with earlier
+    writes kept.
+    """
     if value < 1:
         raise Invalid(f"{name} must be at least 1", path=(name,))
 
 
 def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
-    """An entry that somebody else wrote lacks our fields: it is read all the same, and cannot be folded."""
+    """Decode an entry. An entry written by somebody else lacks our fields: it is read, and cannot be
+    folded.
+    """
     bandit, learner, came = fields.get(b"b", b""), fields.get(b"l", b""), fields.get(b"c")
     return LogEntry(
         entry_id.decode(),

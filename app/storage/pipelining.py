@@ -1,15 +1,15 @@
 """Commands of callers who ask at the same time go to the server together, as one pipeline.
 
-A round trip costs the driver several times what a command in a pipeline does, and a server that syncs its
-file before it answers syncs once for all of them.
+A round trip costs the driver several times what a command in a pipeline does, and a server with a sync before
+each answer syncs once for all of them.
 
-All commands of one turn of the event loop leave at its end, so a caller that is alone is not delayed. While
+All commands of one turn of the event loop leave at its end, so a lone caller is not delayed. While
 ``IN_FLIGHT`` exchanges are under way, commands are collected until one of these returns. Large commands have
 a pipeliner of their own: a socket takes about 64 KiB at a time, and waits a turn of the loop for more.
 
 Every exchange is a task of its own, which no caller can cancel. Within the driver a cancellation can get lost
-(``asyncio.wait_for`` of Python 3.11, around each write if the driver has timeouts), and then whoever waits
-for the end of the cancelled task waits forever.
+(``asyncio.wait_for`` of Python 3.11, around each write if the driver has timeouts), and then the wait for the
+end of the cancelled task lasts forever.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Command = tuple[Arguments, asyncio.Future[Any]]
 class Pipeliner:
     """Sends commands; every caller gets the answer to its own, or its own error.
 
-    When a connection breaks, all commands on it get the error. The command of a caller that is cancelled is
-    sent all the same. Commands of different callers have no order among each other.
+    When a connection breaks, all commands on it get the error. The command of a cancelled caller is sent all
+    the same. Commands of different callers have no order among each other.
 
-    A server that has not answered one exchange in time counts as silent. Then all commands that wait get the
-    same error, and later ones are refused at once while one exchange tries whether the server answers again.
-    A cluster never counts as silent: when one node does not answer, others do.
+    A server without an answer to one exchange in time counts as silent. Then all waiting commands get the
+    same error, and later ones are refused at once while one exchange tests the server again. A cluster never
+    counts as silent: when one node does not answer, others do.
 
     ``patience_s``: time for all answers of one exchange; None: the driver's own time for each answer.
     """
@@ -75,7 +75,7 @@ class Pipeliner:
             raise driver.TimeoutError("the server is silent")
 
     async def transaction(self, commands: Sequence[Arguments]) -> list[Any]:
-        """Answers to commands that run as one, in an exchange of their own. Raises what the driver raises."""
+        """Answers to commands run as one, in an exchange of their own. Raises what the driver raises."""
         pipeline = self._redis.pipeline(transaction=True)
         for arguments in commands:
             pipeline.execute_command(*arguments)
@@ -89,7 +89,7 @@ class Pipeliner:
         return await self._ask_alone(partial(ask, *arguments, target_nodes=node))
 
     async def close(self) -> None:
-        """Wait for everything that was asked, what waits for the next turn of the loop too.
+        """Wait for the answers to all commands, also those which wait for the next turn of the loop.
 
         Later commands are refused. The driver would open a connection for them, which nothing closes.
         """

@@ -25,21 +25,21 @@ class PriorStore(RedisPart):
     most_version_bytes = MOST_VERSION_BYTES
 
     async def changes(self) -> int:
-        """A number that grows with every version of any bandit."""
+        """Return the number of versions written so far, of any bandit. The number only grows."""
         return int(await self._redis.command("GET", keys.PRIOR_CHANGES) or 0)
 
     async def numbers(self) -> Mapping[str, int]:
-        """The number of the newest version of each bandit that has any, by its uid."""
+        """The number of the newest version of each bandit with a prior, by the bandit's uid."""
         found = await self._redis.command("HGETALL", keys.PRIORS)
         return {uid.decode(): int(number) for uid, number in found.items()}
 
     async def read(self, bandit_uid: str, number: int) -> bytes | None:
-        """The record of a version; None: it is not kept."""
+        """The record of a version; None: the version is no longer kept."""
         record: bytes | None = await self._redis.command("HGET", keys.priors(bandit_uid)[0], number)
         return record
 
     async def kept(self, bandit_uid: str) -> Sequence[int]:
-        """The numbers of the versions that are kept, in order."""
+        """The numbers of the kept versions, in order."""
         return sorted(map(int, await self._redis.command("HKEYS", keys.priors(bandit_uid)[0])))
 
     async def write(
@@ -54,9 +54,9 @@ class PriorStore(RedisPart):
     ) -> int | None:
         """Store the version after ``expected``, made at ``since_ms``, and return its number.
 
-        0: the newest is another one, and nothing was done. After a lost reply that may be one's own. None:
-        there is no bandit with this name and uid. ``named_after_ms``: versions that were replaced before then
-        are in no row of the decision log, and go.
+        0: the newest version is another one, and nothing was written. After a lost reply the newest version
+        may be the caller's own. None: there is no bandit with this name and uid. ``named_after_ms``: versions
+        replaced before then are in no row of the decision log, and go.
         """
         names = [keys.BANDITS, keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(bandit_uid)]
         arguments: list[Argument] = [name, bandit_uid, expected, record]
@@ -65,7 +65,7 @@ class PriorStore(RedisPart):
         return number
 
     async def folded(self, bandit_uids: Sequence[str]) -> Sequence[FoldedCounts]:
-        """What was folded for these bandits, in all partitions. A call for each partition."""
+        """Counts of folded entries for these bandits, over all partitions. A call for each partition."""
         fields = [field for uid in bandit_uids for field in (uid, uid + REPLACED)]
         if not fields:
             return []
@@ -75,7 +75,7 @@ class PriorStore(RedisPart):
                 for partition in range(self.partitions)
             )
         )
-        # Each partition counts for itself: a common counter would be on one node, away from the fold that has
-        # to write it in one step.
+        # Each partition counts for itself: a common counter would be on one node, and the fold on another
+        # could not write its counter in one step.
         sums = [sum(int(value or 0) for value in values) for values in zip(*parts, strict=True)]
         return [FoldedCounts(*pair) for pair in zip(sums[::2], sums[1::2], strict=True)]

@@ -1,4 +1,4 @@
-"""One Redis server or Redis Cluster: its connections, its scripts, one error for all that can go wrong."""
+"""One Redis server or Redis Cluster: its connections, its scripts, one error for all failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DURABLE = ("always", "everysec", "no")
 
 
 class Script(NamedTuple):
-    """Text of a script, and the digest by which the server knows it once it has run."""
+    """Text of a script, and its digest: the server knows the script by the digest after the first run."""
 
     text: str
     digest: str
@@ -47,7 +47,9 @@ class Script(NamedTuple):
 
 @cache
 def scripts() -> Mapping[str, Script]:
-    """The scripts of ``lua/`` by name. The first line of one may name parts that stand before it (WITH)."""
+    """The scripts of ``lua/`` by name. The first line of a script may name parts to put before the text
+    (WITH).
+    """
     folder = files("app.storage") / "lua"
     texts = {file.name.removesuffix(".lua"): file.read_text("ascii") for file in folder.iterdir()}
     result, parts = {}, set[str]()
@@ -61,7 +63,7 @@ def scripts() -> Mapping[str, Script]:
 
 
 def _packing(kind: type[AbstractConnection]) -> type[AbstractConnection]:
-    """The same kind of connection, but it packs commands in C, several times as fast as the driver."""
+    """The same kind of connection, with commands packed in C, several times as fast as by the driver."""
 
     class Packing(kind):  # type: ignore[misc, valid-type]  # a class that is known at run time
         def pack_command(self, *arguments: Argument) -> list[bytes]:
@@ -74,16 +76,16 @@ class RedisClient:
     """Commands, transactions and scripts on one server. All raise Unavailable and nothing else.
 
     If the server is a node of a cluster, the whole cluster is used from ``check`` on: each script and each
-    transaction goes to the node that has its keys, which all have one hash tag (``redis_keys``).
+    transaction goes to the node of its keys, which all have one hash tag (``redis_keys``).
 
     Nothing is retried here. When a reply is lost the write may have been made, and only the caller knows
     whether it may be repeated.
 
-    A server that takes no writes (a replica, a primary without its replicas, one that loads its data or whose
-    disk is full) or is silent may have been replaced: another server answers at its address, while
+    A server without writes (a replica, a primary without its replicas, a server still loading its data or
+    with a full disk) or without answers may have been replaced: another server answers at its address, while
     connections stay with the old one. Then all connections are closed, and opened again.
 
-    Arguments are those of ``Store``.
+    For the arguments see ``Store``.
     """
 
     def __init__(
@@ -99,7 +101,8 @@ class RedisClient:
         options = {
             "max_connections": max_connections,
             "socket_connect_timeout": socket_timeout_s,
-            # The driver would send a write again after a lost reply, without knowing whether that is safe.
+            # The driver would send a write again after a lost reply, without knowing whether a second write
+            # is safe.
             "retry": Retry(NoBackoff(), 0),
             "decode_responses": False,
             "client_name": CLIENT_NAME,
@@ -149,14 +152,13 @@ class RedisClient:
             return await self._bulk.command(*arguments)
 
     def scan_members(self, command: str, key: str, pattern: str) -> AsyncIterator[list[bytes]]:
-        """Members of a set, hash or sorted set that match, in batches; some may come twice.
-
-        ``command`` is that of the type: SSCAN, HSCAN or ZSCAN. A round trip for each ``SCAN_STEP`` members.
+        """Matching members of a set, hash or sorted set, in batches; some may come twice. ``command`` belongs
+        to the type: SSCAN, HSCAN or ZSCAN. A round trip for each ``SCAN_STEP`` members.
         """
         return self._scan(partial(self.command, command, key), pattern)
 
     async def scan_keys(self, pattern: str) -> AsyncIterator[list[bytes]]:
-        """Keys that match, in batches; some may come twice.
+        """Matching keys, in batches; some may come twice.
 
         A round trip for each ``SCAN_STEP`` keys of the store, whether they match or not.
         """
@@ -177,7 +179,7 @@ class RedisClient:
                 return
 
     async def transaction(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-        """Answers to commands that run as one (MULTI, EXEC)."""
+        """Answers to commands run as one (MULTI, EXEC)."""
         with self._translated():
             async with asyncio.timeout(self._patience_s):
                 await self._transactions.acquire()
@@ -189,7 +191,7 @@ class RedisClient:
     async def script(
         self, name: str, keys: Sequence[str], args: Sequence[Argument] = (), *, bulk: bool = False
     ) -> Any:
-        """Result of the script ``lua/<name>.lua``; the server is sent its text when it does not know it."""
+        """Result of the script ``lua/<name>.lua``; a server which does not know the script gets its text."""
         script, ask = self._scripts[name], (self._bulk if bulk else self._pipeliner).command
         try:
             return await ask("EVALSHA", script.digest, len(keys), *keys, *args)
@@ -228,7 +230,7 @@ class RedisClient:
             self._closing = asyncio.create_task(_close_all(self._redis))
 
     async def check(self) -> None:
-        """Raise StartupError unless this is a primary that knows our commands and never drops keys."""
+        """Raise StartupError unless this is a primary with our commands and without eviction of keys."""
         # By asking, not by a setting: one address works for both.
         if (await self.command("INFO")).get("cluster_enabled"):
             await self._use_cluster()
@@ -236,11 +238,13 @@ class RedisClient:
             raise StartupError(f"the store at {self.address} {fault}")
 
     async def faults(self) -> Sequence[str]:
-        """Why this is no store that we can use, which may change while it runs: what follows "the store"."""
+        """Reasons why this store cannot be used; they may change while the server runs. Each continues
+        "the store".
+        """
         return [*chain.from_iterable(map(_faults, await self._everywhere("INFO")))]
 
     async def memory(self) -> Sequence[Mapping[str, Any]]:
-        """What INFO says of the memory of each primary."""
+        """The INFO of each primary about its memory."""
         return await self._everywhere("INFO", "memory")
 
     async def _use_cluster(self) -> None:
@@ -251,7 +255,9 @@ class RedisClient:
         self._pipeliner, self._bulk = Pipeliner(self._redis), Pipeliner(self._redis)
 
     async def ping(self) -> None:
-        """Every primary answers, and is one. Whether it takes writes, only a write tells."""
+        """Raise unless every primary answers as a primary. Whether a primary takes writes, only a write
+        tells.
+        """
         await self._everywhere("PING")  # which is refused by a server that loads its data, and INFO is not
         if any(map(_is_replica, await self._everywhere("INFO", "replication"))):
             self._close_connections()
@@ -274,11 +280,11 @@ class RedisClient:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether keys of several hash tags may be on several servers."""
+        """True if keys of several hash tags may be on several servers."""
         return isinstance(self._redis, RedisCluster)
 
     def _each(self) -> Sequence[Callable[..., Awaitable[Any]]]:
-        """What asks one server, for each primary."""
+        """For each primary, a function with which to ask this server alone."""
         if not isinstance(self._redis, RedisCluster):
             return [self.command]
         return [partial(self._pipeliner.node, self._redis, node) for node in self._redis.get_primaries()]
@@ -300,7 +306,7 @@ def _faults(facts: Mapping[str, Any]) -> Iterator[str]:
     version = str(facts.get("redis_version", "6.2"))
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
         yield f"is version {version}: 6.2 or newer is needed"
-    # A key that is dropped may be a learner, or the dedupe keys of rewards that would count twice.
+    # A dropped key may be a learner, or the dedupe keys of rewards, which would count twice.
     if facts.get("maxmemory") and facts.get("maxmemory_policy") != "noeviction":
         yield "would drop keys when its memory is full: set its maxmemory-policy to noeviction"
 

@@ -1,4 +1,4 @@
-"""Errors of the driver and of the server, as one error for callers, which repeats nothing that was sent."""
+"""Errors of the driver and of the server, as one error for callers, without a word of the sent data."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ DISK_FULL = "the disk of SHORTLIST_DATA_DIR is full"
 IS_REPLICA = "is a replica: writes need the primary"
 OUT_OF_MEMORY = "is out of memory: its maxmemory is reached, and writes are refused"
 
-# Not all errors of the driver derive from RedisError. A socket that cannot be opened is an OSError. To write
-# to a connection that was closed a moment ago is a RuntimeError of uvloop or an AttributeError of the driver.
+# Not all errors of the driver derive from RedisError. The failure to open a socket is an OSError. A write to
+# a connection closed a moment ago is a RuntimeError of uvloop or an AttributeError of the driver.
 DRIVER_ERRORS = (
     driver.RedisError,
     driver.RedisClusterException,
@@ -32,8 +32,8 @@ DRIVER_ERRORS = (
     AttributeError,
 )
 
-# Errors that a healthy server may give for a while. Any other one is Unavailable to the caller too, but it is
-# also logged as an error, since it may be a mistake in this project. See also ``unavailable``.
+# Errors of a healthy server for a while. Any other error is Unavailable to the caller too, and also logged,
+# since the error may be a mistake in this project. See also ``unavailable``.
 _PASSING = (
     driver.ConnectionError,
     driver.ClusterError,
@@ -62,8 +62,8 @@ def translated() -> Iterator[None]:
 
 
 def unavailable(error: Exception, data_dir: Path | None) -> Unavailable:
-    """The same error for callers. It is logged if the server should not give it. It says so if the disk of
-    ``data_dir`` is full: then the embedded server ends at each write.
+    """The same error for callers, logged unless a healthy server may give it. The text names a full disk
+    of ``data_dir``: the embedded server then ends at each write.
     """
     is_known = is_out_of_memory(error) or may_be_replaced(error) or _is_not_permitted(error)
     if not (is_known or isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)):
@@ -75,14 +75,16 @@ def unavailable(error: Exception, data_dir: Path | None) -> Unavailable:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether its disk has no room for a write of the store. It may be the folder of another service."""
+    """Return whether the folder's disk has no room for a write of the store. The folder may be another
+    service's.
+    """
     with suppress(OSError):
         return shutil.disk_usage(folder).free < FULL_BYTES
     return False
 
 
 def _reason(error: Exception) -> str:
-    """What follows "the store"."""
+    """The end of a sentence which begins with "the store"."""
     text = str(error)
     command = _COMMAND.search(text)
     what = f"the command {command['name'].upper()}" if command else "a command or a key"
@@ -107,12 +109,12 @@ def _reason(error: Exception) -> str:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether the server refuses a write since its memory is full."""
+    """Return whether the server refuses a write since its memory is full."""
     return isinstance(error, driver.OutOfMemoryError) or _OUT_OF_MEMORY in str(error)
 
 
 def may_be_replaced(error: Exception) -> bool:
-    """Whether the server takes no writes for now, or is silent, so that another may be at its address."""
+    """Return whether the server takes no writes for now, or is silent: another may be at its address."""
     return (
         _is_of_replica(error)
         or isinstance(error, driver.BusyLoadingError | driver.TimeoutError)
@@ -121,12 +123,12 @@ def may_be_replaced(error: Exception) -> bool:
 
 
 def refused(error: Unavailable) -> bool:
-    """Whether the server has answered, and does not do what it was asked."""
+    """Return whether the server has answered with a refusal."""
     return isinstance(error.__cause__, driver.ResponseError)
 
 
 def _is_of_replica(error: Exception) -> bool:
-    """Whether a replica gives this error, and a primary does not."""
+    """Return whether a replica gives this error, and a primary does not."""
     return isinstance(error, driver.ReadOnlyError | driver.MasterDownError) or _READ_ONLY in str(error)
 
 

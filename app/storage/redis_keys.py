@@ -76,48 +76,48 @@
     {p:<n>}:row-logs                             hash    bandit uid -> keep_ms (see below)  with the bandit
 
 The part in braces is the hash tag. Redis Cluster keeps all keys with the same tag on one node, and there
-every script has keys of one tag only. In seen and seen-first <learner> carries its length, so that no two
-pairs of a learner and a dedupe key share a name.
+every script has keys of one tag only. In seen and seen-first <learner> carries its length, so no two pairs of
+a learner and a dedupe key share a name.
 
 Entry ids are "<ms>-<n>", where n numbers the entries of a log from 1 without a gap. The backlog is the
-difference of two such numbers, so it needs no counter and no scan, and stays right after trimming.
+difference of two such numbers, without a counter or a scan, and stays right after trimming.
 
-Fields of an entry: b bandit uid, l learner, p payload (``app/records/log_entries.py``); c, if it is not the
-first of its decision and arm, which signals had come before it and their values, as "A1B0.5"; o, if it was a
-dead letter, the id it had before. A dead letter has the id of its entry, and r: the reason.
+Fields of an entry: b bandit uid, l learner, p payload (``app/records/log_entries.py``); c, unless the entry
+is the first of its decision and arm, the signals before the entry and their values, as "A1B0.5"; o, of a
+former dead letter, its id before. A dead letter has the id of its entry, and r: the reason.
 
 Fields of seen-until:<ms> are "seen:<bandit uid>:<learner>:<dedupe key>", which hold nothing, and
-"seen-first:<bandit uid>:<learner>:<decision key>", which hold what has come, as c has it, behind "d" if the
-default was counted before, and with "@<ms>" behind a value of which the last counts.
-They are of decisions that expire at <ms> or up to SEEN_PERIOD_MS before. drop_expired.lua says when they are
-dropped, with what is known of forgotten learners, and what refused has then.
+"seen-first:<bandit uid>:<learner>:<decision key>", which hold the signals so far, in the form of c, behind
+"d" if the default was counted before, and with "@<ms>" behind a value if the last one counts. They are of
+decisions with an end at <ms> or up to SEEN_PERIOD_MS before. drop_expired.lua says when they are dropped,
+with the records of forgotten learners, and what refused has then.
 
-What checkpoints and tails are: types/learners.py, and tails.lua. A new learner has no checkpoint, and after a
-checkpoint there is no tail. No entry that is in a tail is trimmed.
+Checkpoints and tails: see types/learners.py, and tails.lua. A new learner has no checkpoint, and after a
+checkpoint there is no tail. No entry of a tail is trimmed.
 
-Sums of an arm lie in the partition of the learners that taught it: readers add those of all partitions. Which
-versions of the effects that are made of them are kept: write_version.lua.
+Sums of an arm lie in the partitions of its learners: readers add the sums of all partitions.
+write_version.lua says which versions of the effects made of the sums are kept.
 
-Versions of a learned prior are kept as write_version.lua says: the newest, and those that rows of the
-decision log may name. folded has two fields of a bandit: its uid holds how many entries of the log were
-folded, and "<uid>:replaced" how many of them forgot a learner or gave it a state. effects-seen
-has what these were before its effects were fitted last.
-Fields of effects are "<arm> <revision>", "<arm> -2" of sums that were merged (merge_arm_sums.lua), and ""
-with the bytes of all.
+Versions of a learned prior are kept as write_version.lua says: the newest, and those which rows of the
+decision log may name. folded has two fields of a bandit: its uid holds the number of folded entries, and
+"<uid>:replaced" how many of these forgot a learner or set its state. effects-seen has both numbers as of the
+last fit of the effects. Fields of effects are "<arm> <revision>", "<arm> -2" of merged sums
+(merge_arm_sums.lua), and "" with the bytes of all.
 
-spaces has three fields of a bandit that was moved to another catalogue: its uid holds the number of the last
-move whose entry is folded, "<uid>:log" that of the last one in the log, and "<uid>:carried" that of
-the last one through which every checkpoint of the partition was carried.
+spaces has three fields of a bandit moved to another catalogue: its uid holds the number of the last move with
+a folded entry, "<uid>:log" the number of the last one in the log, and "<uid>:carried" the number of the last
+one through which every checkpoint of the partition was carried.
 
-left has of each catalogue that a bandit was moved from until when decisions of before can be rewarded: so
-long its features stay, though it is deleted.
+left has, of each catalogue which a bandit has left, until when decisions from before can be rewarded: until
+then the features stay, also of a deleted catalogue.
 
-What a key named changes holds: changes.lua, with CHANGES_KEPT things at most; the registry of a cluster has
-none. What a row is, and how row-times names it: rows.lua. row-logs has two fields of a bandit: its uid holds
+Keys named changes: see changes.lua, with CHANGES_KEPT things at most; the registry of a cluster has
+none. Rows and their names in row-times: see rows.lua. row-logs has two fields of a bandit: its uid holds
 how long rows are kept, in ms, and "<uid>:from" the ms before which rows were dropped, and are not made again.
 
-<member> is "<bandit uid>/<learner>", or that and "/<decision id>". Entries of a forgotten learner are deleted
-from the log once they are folded, so the entries that are left are in order, but their numbers have gaps.
+<member> is "<bandit uid>/<learner>", with "/<decision id>" behind for a decision. Entries of a forgotten
+learner are deleted from the log once they are folded, so the remaining entries are in order, but their
+numbers have gaps.
 """
 
 from __future__ import annotations
@@ -226,12 +226,12 @@ def quotas(bandit_uid: str) -> str:
 
 
 def quota(bandit_uid: str, quota_id: str) -> str:
-    """Key of one quota; with an empty id the stem that scripts complete."""
+    """Key of one quota; with an empty id the stem, which scripts complete."""
     return f"{_quotas(bandit_uid)}quota:{quota_id}"
 
 
 def quota_changes(bandit_uid: str) -> list[str]:
-    """What has changed, and until when each quota is closed."""
+    """Keys of the changes of quotas, and of the times until which quotas are closed."""
     return [f"{_quotas(bandit_uid)}changes", f"{_quotas(bandit_uid)}closed"]
 
 
@@ -244,12 +244,14 @@ def once(partition: int | None, name: str) -> str:
 
 
 def catalogue(uid: str) -> list[str]:
-    """Everything that lives with a catalogue."""
+    """Keys with the lifetime of the catalogue."""
     return [features(uid), documents(uid), counters(uid), arm_changes(uid)]
 
 
 def retired(uid: str, revision: int | None = None) -> str:
-    """Key of one revision, or without it the stem that scripts complete: they alone know the revisions."""
+    """Key of one revision; without ``revision`` the stem, which scripts complete: only they know the
+    revisions.
+    """
     return f"{_catalogue(uid)}retired:{'' if revision is None else revision}"
 
 
@@ -265,12 +267,12 @@ OF_REVISION = " "  # no id has it
 
 
 def sums_field(arm: ArmId) -> str:
-    """Where in ``arm_sums`` the sums of an arm with the features of a revision are."""
+    """Field of ``arm_sums`` for an arm with the features of a revision."""
     return f"{arm.arm}{OF_REVISION}{arm.revision}"
 
 
 def tails(partition: int, bandit_uid: str = "") -> str:
-    """Without the uid, the stem that scripts complete, which learn from the log whose tails they need."""
+    """Key of the tails of a bandit; without the uid the stem: scripts read the uids from the log."""
     return f"{_partition(partition)}tails:{bandit_uid}"
 
 
@@ -287,38 +289,42 @@ def seen_first_field(learner: LearnerId, decision_key: str) -> str:
 
 
 def seen_until(partition: int, ends_ms: int | None = None) -> str:
-    """Of decisions of one period: see ``seen_ends_ms``; without it the stem that scripts complete."""
+    """Key of the dedupe keys of decisions of one period, see ``seen_ends_ms``; without ``ends_ms`` the
+    stem, which scripts complete.
+    """
     return f"{_partition(partition)}seen-until:{'' if ends_ms is None else ends_ms}"
 
 
 def seen_ends_ms(expires_ms: int) -> int:
-    """The end of the period of decisions that expire then."""
+    """The end of the period of decisions with this expiry."""
     return -(-expires_ms // SEEN_PERIOD_MS) * SEEN_PERIOD_MS
 
 
 def forgotten(partition: int, learner: LearnerId | None = None) -> str:
-    """Key of one learner, or without it the stem that scripts complete."""
+    """Key of one forgotten learner, or without ``learner`` the stem, which scripts complete."""
     name = "" if learner is None else f"{learner.bandit_uid}:{learner.name}"
     return f"{_partition(partition)}forgotten:{name}"
 
 
 def exposures(partition: int, key: LearnerId) -> str:
-    """What a learner, or a visitor, was shown."""
+    """Key of the exposures of a learner, or of a visitor."""
     return f"{_partition(partition)}had:{key.member}"
 
 
 def bandit_pattern(uid: str) -> str:
-    """Matches every key of a partition that is named after the bandit or one of its learners, and others."""
+    """Pattern of every key of a partition named after the bandit or one of its learners; others may match."""
     return f"{PREFIX}{{p:*:{uid}*"
 
 
 def bandit_regex(uid: str) -> str:
-    """Matches exactly the keys that ``bandit_pattern`` is for."""
+    """Regular expression of exactly the keys of a bandit and its learners (``bandit_pattern`` has others
+    too).
+    """
     return rf"{PREFIX}\{{p:\d+\}}:[a-z-]+:{re.escape(uid)}([:/].*)?"
 
 
 def seen_pattern(uid: str) -> str:
-    """Matches the fields of seen-until that are of a bandit: none of another one, for uids are random."""
+    """Pattern of a bandit's fields in seen-until. No other bandit's field matches, for uids are random."""
     return f"seen*:{uid}:*"
 
 
@@ -344,7 +350,7 @@ def events(partition: int, learner: LearnerId) -> str:
 
 
 def rows(partition: int, learner: LearnerId) -> str:
-    """Key of one learner; with an empty name the stem that scripts complete."""
+    """Key of the rows of one learner; with an empty name the stem, which scripts complete."""
     return f"{_partition(partition)}rows:{learner.member}"
 
 
@@ -357,5 +363,5 @@ def row_times(partition: int, bandit_uid: str) -> str:
 
 
 def _delimited(learner: LearnerId) -> str:
-    """With the length of the name, so that no two pairs of a name and what follows it share a key."""
+    """The name with its length before, so no two pairs of a name and its successor share a key."""
     return f"{learner.bandit_uid}:{len(learner.name)}.{learner.name}"

@@ -1,4 +1,4 @@
-"""The registry of catalogues and bandits on Redis, leases of workers, and values that are written once."""
+"""The registry of catalogues and bandits on Redis, leases of workers, and values written once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RegistryStore(RedisPart):
     """Records of catalogues and bandits by name. A record begins with a uid of 16 characters."""
 
     async def read(self) -> Registry:
-        # As one: a bandit of a catalogue that was made between two reads would name one that is not there.
+        # As one: a bandit of a catalogue made between two reads would name a missing catalogue.
         version, catalogues, bandits, quotas = await self._redis.transaction(
             [
                 ("GET", keys.REGISTRY_VERSION),
@@ -33,20 +33,20 @@ class RegistryStore(RedisPart):
         return int(await self._redis.command("GET", keys.REGISTRY_VERSION) or 0)
 
     async def create_catalogue(self, name: str, record: bytes) -> bytes:
-        """Store ``record`` if the name is free; return the record that the name has now."""
+        """Store ``record`` if the name is free; return the name's record after the call."""
         self._memory.check_kept(Level.NEW, "new catalogues")
         names = [keys.CATALOGUES, keys.REGISTRY_VERSION]
         current: bytes = await self._redis.script("create_catalogue", names, [name, record])
         return current
 
     async def change_catalogue(self, name: str, *, expected: bytes, record: bytes) -> bytes | None:
-        """As ``change_bandit``, of a catalogue: no version of it is kept."""
+        """As ``change_bandit``, of a catalogue: no former version is kept."""
         names = [keys.CATALOGUES, keys.REGISTRY_VERSION]
         current: bytes | None = await self._redis.script("change_bandit", names, [name, expected, record, 0])
         return current
 
     async def delete_catalogue(self, name: str, uid: str) -> Literal["deleted", "missing", "in_use"]:
-        """Remove the catalogue, then its arms: two steps, and ``deletions`` names it in between.
+        """Remove the catalogue, then its arms: two steps; ``deletions`` names the catalogue in between.
 
         From then on its arms cannot be written: NotFound.
 
@@ -78,11 +78,11 @@ class RegistryStore(RedisPart):
     async def change_bandit(
         self, name: str, uid: str, change: BanditChange, *, expected: bytes, record: bytes
     ) -> bytes | None:
-        """Store ``record`` in place of ``expected``, if the name has exactly that.
+        """Store ``record`` in place of ``expected``, if ``expected`` is the name's record.
 
-        Return the record that the name has then: another one when somebody else has changed it, None when
-        there is none. A version that is kept already stays as it is. ``uid`` is that of both records.
-        b"": it was to be moved to a catalogue that is not there any more.
+        Return the name's record after the call: another one if somebody else has changed the bandit, None
+        without a bandit, b"" where the new catalogue of a move is gone. Versions kept before stay unchanged.
+        ``uid``: of both records.
         """
         names = [keys.BANDITS, keys.REGISTRY_VERSION, keys.versions(uid)]
         kept = [part for pair in change.kept.items() for part in pair]
@@ -101,7 +101,7 @@ class RegistryStore(RedisPart):
         return current
 
     async def bandit_versions(self, uid: str, versions: Sequence[int]) -> Sequence[bytes | None]:
-        """The records that were kept of these versions, in their order; None: none was."""
+        """The kept records of these versions, in their order; None for a version without one."""
         if not versions:
             return []
         result: Sequence[bytes | None] = await self._redis.command("HMGET", keys.versions(uid), *versions)
@@ -110,9 +110,9 @@ class RegistryStore(RedisPart):
     async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
         """Remove the bandit with its versions, then the states of its learners: a step for each partition.
 
-        From then on no state of it is written (``LearnerStates.apply``). False when it was not there. The
-        rest that is kept of its learners is left to ``LearnerSideData.erase_bandit``; ``deletions`` names it
-        until they are gone.
+        From then on no state of the bandit is written (``LearnerStates.apply``). False for a missing bandit.
+        ``LearnerSideData.erase_bandit`` removes all other records of its learners; ``deletions`` names the
+        bandit until they are gone.
 
         One round trip, and one per partition. The states go even if the name is gone, as above.
         """
@@ -120,7 +120,7 @@ class RegistryStore(RedisPart):
         names += [keys.versions(uid), keys.moves(uid), *keys.priors(uid)]
         names += [keys.EFFECTS, keys.effect_versions(uid), keys.EFFECTS_SEEN]
         outcome = await self._redis.script("delete_bandit", names, [name, uid])
-        # Also where it is missing: an earlier call may have been interrupted after the name was gone.
+        # Also for a missing bandit: an earlier call may have been interrupted after the name was gone.
         if outcome != b"in_use":
             # One after the other: a deletion is in no hurry, and must not fill every connection.
             for partition in range(self.partitions):
@@ -128,7 +128,9 @@ class RegistryStore(RedisPart):
         return bool(outcome == b"deleted")
 
     async def deletions(self) -> Mapping[str, Literal["bandit", "catalogue"]]:
-        """What was deleted and is to be erased, by uid: features that are still needed are not yet."""
+        """The deleted bandits and catalogues still to be erased, by uid. A catalogue with needed features
+        comes later.
+        """
         unfinished = await self._redis.command("HGETALL", keys.DELETED)
         if not unfinished:
             return {}
@@ -140,9 +142,9 @@ class RegistryStore(RedisPart):
         }
 
     async def erase_catalogue(self, uid: str) -> None:
-        """Remove the remains of a deleted catalogue. In steps; ``deletions`` names it until it is gone.
-
-        Its features stay as long as decisions of a bandit that left it can be rewarded. Three round trips.
+        """Remove the remains of a deleted catalogue. In steps; ``deletions`` names the catalogue until the
+        end. Its features stay as long as decisions of a bandit moved to another catalogue can be rewarded.
+        Three round trips.
         """
         needed = int(await self._redis.command("HGET", keys.LEFT, uid) or 0) > time.time() * 1_000.0
         names = [*keys.catalogue(uid), keys.behaviour(uid)]
@@ -156,9 +158,8 @@ class WriteOnce(RedisPart):
     """Write-once registers by name, in the registry (``partition`` None) or in a partition."""
 
     async def put(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:
-        """Store ``value`` unless the name has one; return the one that it has now.
-
-        ``ttl_ms`` None: it stays forever.
+        """Store ``value`` unless the name has a value; return the name's value after the call. ``ttl_ms``
+        None: the value stays forever.
         """
         if ttl_ms is not None:
             check_positive("ttl_ms", ttl_ms)
@@ -176,10 +177,10 @@ class WriteOnce(RedisPart):
 
 
 class WorkerLeases(RedisPart):
-    """Leases of workers by name, by the clock of the store. A lease is no lock: it only saves work."""
+    """Leases of workers by name, by the clock of the store. A lease is no lock, and only saves work."""
 
     async def join(self, name: str, lease_ms: int) -> Sequence[str]:
-        """Begin a worker's lease, or begin it again; return the names of all that hold one."""
+        """Begin or renew a worker's lease; return the names of all workers with a lease."""
         names = await self._redis.script("join_workers", [keys.WORKERS], [name, lease_ms])
         return [name.decode() for name in names]
 
@@ -189,7 +190,7 @@ class WorkerLeases(RedisPart):
 
 
 async def drop_states(redis: RedisClient, partition: int, uid: str) -> None:
-    """Remove the learners that a partition holds of a deleted bandit, for good: none is written again."""
+    """Remove the learners of a deleted bandit from a partition, for good: none is written again."""
     names = [keys.deleted(partition), keys.states(partition, uid), keys.tails(partition, uid)]
     names += [keys.folded(partition), keys.spaces(partition)]
     names.append(keys.arm_sums(partition, uid))

@@ -1,11 +1,11 @@
 """Appends of callers who ask at the same time, in one call of the script ``append_rewards``.
 
-A reward alone in a call costs the store several times what it does in a call of many. So while a call is
-under way, appends are collected, and leave together when it returns: of all partitions, or on a cluster,
-where partitions are on several nodes, of one. A caller who is alone is not delayed.
+A reward alone in a call costs the store several times as much as one of many. So while a call is
+under way, appends are collected, and leave together when the call returns: of all partitions, or on a
+cluster, where partitions are on several nodes, of one. A caller who is alone is not delayed.
 
 Each append is accepted or refused alone, and gets its own answer. When a call fails as a whole the server
-cannot be used: all that wait get the same error, rather than each its own after the next time-out.
+cannot be used: all waiting appends get the same error, rather than each its own after the next time-out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Waiting = list[tuple["Append", asyncio.Future[Answer]]]
 
 
 class Append(NamedTuple):
-    """What the script needs for one append, which has ``rewards`` rewards."""
+    """Keys and arguments of the script for one append with ``rewards`` rewards."""
 
     rewards: int
     keys: Sequence[str]
@@ -85,7 +85,7 @@ class RewardCalls:
         self._senders: set[asyncio.Task[None]] = set()
 
     async def append(self, partition: int, keys: Sequence[str], append: Append) -> Answer:
-        """What became of each reward.
+        """Append rewards; return the outcome of each.
 
         ``keys``: of the partition. Raises Unavailable. A caller who is cancelled does not stop the call,
         which others may have joined.

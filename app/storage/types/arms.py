@@ -1,4 +1,4 @@
-"""Arms as they are written and stored, and what is known of an engine that has a copy of them."""
+"""Arms as they are written and stored, and the state of an engine's copy of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ArmWrite:
 
 
 class StoredArm(NamedTuple):
-    """One arm as stored; ``features`` as in ``ArmWrite``. ``document``: b"" also where it was not read.
+    """One arm as stored; ``features`` as in ``ArmWrite``. ``document``: b"" also for an unread one.
 
     ``came_ms``: when its id came, in ms since 1970 by the clock of the store; 0 of an arm of version 2.
     """
@@ -34,7 +34,7 @@ class StoredArm(NamedTuple):
 
     @classmethod
     def of(cls, id_: str, value: bytes, document: bytes | None = None) -> StoredArm:
-        """From what is stored of it: revision and ``came_ms``, eight bytes each, and features."""
+        """Decode the stored bytes of an arm: revision and ``came_ms``, eight bytes each, and features."""
         revision, came_ms = _REVISION_AND_TIME.unpack_from(value)
         return cls(id_, revision, came_ms, value[_REVISION_AND_TIME.size :], document or b"")
 
@@ -72,7 +72,7 @@ class Upserted:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """Outcome of ``delete_arms``: ids that were there, and ids that were not."""
+    """Outcome of ``delete_arms``: deleted ids, and missing ids."""
 
     version: int
     deleted: Sequence[str]
@@ -88,7 +88,7 @@ class ArmChanges:
 
 
 class Position(NamedTuple):
-    """Of a change: the version that it made, and the arm."""
+    """Position of a change: the version made by the change, and the arm."""
 
     version: int = 0
     arm: str = ""
@@ -96,12 +96,12 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What the store knows of a catalogue and its copy.
+    """The state of a catalogue's copy in the store.
 
-    ``pending``     changes that the engine has not got, about
+    ``pending``     changes which the engine lacks, about
     ``collection``  "": there is none yet
-    ``quality``     opaque: what was measured of it
-    ``is_ours``     whether the caller holds the lease of the follower
+    ``quality``     opaque: measurements of the collection
+    ``is_ours``     True if the caller holds the follower's lease
     """
 
     version: int

@@ -1,4 +1,4 @@
-"""Who learns and which decision was made; rows of the decision log, and decisions that wait for rewards."""
+"""Who learns and which decision was made; rows of the decision log, and decisions waiting for rewards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Activated = Literal["activated", "duplicate", "forgotten", "expired"]
 class LearnerId(NamedTuple):
     """One learner of one bandit. ``name`` is the key of the caller, or a fixed word for the only one.
 
-    The names that follow from it are part of the store's format: they never change.
+    The names made of a learner are part of the store's format, and never change.
     """
 
     bandit_uid: str
@@ -23,7 +23,7 @@ class LearnerId(NamedTuple):
 
     @property
     def member(self) -> str:
-        """How the learner is named among the members of a key: "<bandit uid>/<name>"."""
+        """The learner's name among the members of a key: "<bandit uid>/<name>"."""
         return f"{self.bandit_uid}/{self.name}"
 
     @classmethod
@@ -33,7 +33,7 @@ class LearnerId(NamedTuple):
         return cls(uid, name)
 
     def partition(self, partitions: int) -> int:
-        """The one of ``partitions`` that holds the learner: the same in every process, forever."""
+        """The number of the learner's partition: the same in every process, forever."""
         return zlib.crc32(f"{self.bandit_uid}/{self.name}".encode()) % partitions
 
 
@@ -46,14 +46,14 @@ class ArmId(NamedTuple):
 
 
 class DecisionId(NamedTuple):
-    """One decision for one learner; what is kept of it is kept in the partition of the learner."""
+    """One decision for one learner; its records are kept in the partition of the learner."""
 
     learner: LearnerId
     id: str
 
     @property
     def member(self) -> str:
-        """How the decision is named among the members of a key: "<bandit uid>/<name>/<decision id>"."""
+        """The decision's name among the members of a key: "<bandit uid>/<name>/<decision id>"."""
         return f"{self.learner.member}/{self.id}"
 
     @classmethod
@@ -65,12 +65,12 @@ class DecisionId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowWrite:
-    """A row as it is when it is decided. The record and the candidates are opaque.
+    """A new row. The record and the candidates are opaque.
 
-    ``issued_ms``     when it was decided: rows are in the order of this, and of the decision's id
-    ``known_entry``   as in ``RewardWrite``: no row is kept of a learner that was forgotten since
+    ``issued_ms``     when it was decided: rows are ordered by this time and the decision's id
+    ``known_entry``   as in ``RewardWrite``: no row is kept of a learner forgotten since
     ``keep_ms``       how long rows of the bandit are kept, for the first one of a bandit
-    ``candidates``    what the request named; empty: nothing, or it is not kept. No reward can bring it later
+    ``candidates``    the request's candidates; empty: none, or not kept. No reward can bring them later
     """
 
     decision: DecisionId
@@ -83,8 +83,8 @@ class RowWrite:
 
 @dataclass(frozen=True, slots=True)
 class LoggedReward:
-    """What the decision log keeps of a reward: ``reward`` is put at the end of the row, which is made first
-    if it is not there.
+    """The decision log's part of a reward: ``reward`` is put at the end of the row; a missing row is made
+    first.
     """
 
     row: RowWrite
@@ -93,7 +93,7 @@ class LoggedReward:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row as it is now. ``position``: its place in the order of rows. ``rewards``: one after the other."""
+    """A stored row. ``position``: its place in the order of rows. ``rewards``: one after the other."""
 
     position: str
     learner: LearnerId
@@ -118,8 +118,8 @@ class StoredRows:
 class DefaultWrite:
     """The default of one arm of a logged decision: appended unless a reward with this decision key came.
 
-    ``issued_ms``: when it was decided. ``expires_ms``, ``known_entry``: as in ``RewardWrite``.
-    ``logged``: what is put at the end of the decision's row in the decision log; nothing if it has none.
+    ``issued_ms``: the time of the decision. ``expires_ms``, ``known_entry``: as in ``RewardWrite``.
+    ``logged``: addition to the end of the decision's row in the decision log, if there is a row.
     """
 
     decision: DecisionId
@@ -133,11 +133,11 @@ class DefaultWrite:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What time has made due in a partition.
+    """The work due in a partition.
 
     ``decisions``   logged decisions whose time to be rewarded is over, with their records
     ``idle``        learners whose time to live is over
-    ``erase``       learners that are forgotten and not erased yet, with the id of the entry that forgot them
+    ``erase``       forgotten learners, not yet erased, with the id of the forgetting entry
     """
 
     decisions: Sequence[tuple[DecisionId, bytes]]
@@ -146,10 +146,10 @@ class Due:
 
 
 class Exposures(NamedTuple):
-    """What a key was shown lately, arms or values, and when in ms, by the clock of the store.
+    """Recent exposures of a key, arms or values, with their times in ms by the clock of the store.
 
-    ``allowed``: none of what is shown now was shown too often before. ``remembered``: all of it, and nothing
-    was dropped to make room. ``names``: under which each of ``shown`` was written.
+    ``allowed``: nothing in this choice was shown too often before. ``remembered``: all exposures are kept,
+    and none was dropped to make room. ``names``: the name of each of ``shown`` in the store.
     """
 
     allowed: bool

@@ -1,7 +1,7 @@
 """Entries of the reward log, and the states of learners, which the folded part of the log determines.
 
-A learner is stored as a checkpoint, its whole state at some entry, and a tail: the entries of the log that
-were folded since. A reader that folds the tail into the checkpoint has the state, bit for bit.
+A learner is stored as a checkpoint, its whole state at some entry, and a tail: the entries folded since. A
+reader who folds the tail into the checkpoint has the state, bit for bit.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ Knew = Callable[[bytes], int | None]
 
 @dataclass(frozen=True, slots=True)
 class SignalWrite:
-    """Which of several rewards of a decision and arm an entry is. What has come is kept by ``decision_key``.
+    """The signal of an entry, where a decision and arm have several rewards. Earlier ones are kept by
+    ``decision_key``.
 
     ``decision_key``   names the decision and arm
     ``place``      of the signal, from 0 to 25; 0 where there is one
-    ``aggregate``  of those that come of it the first counts, and others are duplicates; or their sum; or the
-                   last, by ``at_ms``, and of those at the same time the largest
+    ``aggregate``  of several rewards of the signal the first counts, and others are duplicates; or their sum;
+                   or the last by ``at_ms``, and the largest of those at the same time
     """
 
     decision_key: str
@@ -39,17 +40,17 @@ class SignalWrite:
 class RewardWrite:
     """One entry for the reward log.
 
-    ``known_entry``    number of the newest entry of the log that was known when it was decided: refused if
-                       the learner was forgotten by a later one
+    ``known_entry``    number of the newest log entry known to the decision: the reward is refused if a later
+                       entry forgot the learner
     ``payload``        opaque
-    ``dedupe_key``     the entry is a duplicate when the learner has had this key. None: ``signal`` tells it,
-                       of a decision and of what is not summed
+    ``dedupe_key``     the entry is a duplicate when the learner has had this key. None: ``signal`` tells
+                       duplicates, unless they are summed
     ``expires_ms``     when the decision can no longer be rewarded. Its keys are kept until the store refuses
-                       what they were needed for (``drop_expired``), whatever its clock does meanwhile.
-                       None for what is no decision: then there is no ``signal`` either
-    ``ttl_ms``         of what is no decision: how long the dedupe key is kept, by the clock of the store
+                       all rewards of this age (``drop_expired``), whatever its clock does meanwhile. None without a decision:
+                       then there is no ``signal`` either
+    ``ttl_ms``         without a decision: how long the dedupe key is kept, by the clock of the store
     ``signal``         where not only the first reward of a decision and arm counts, or a default does
-    ``logged``         what the decision log keeps of it, in the same step; None: the decision is not logged
+    ``logged``         the decision log's part, written in the same step; None: the decision is not logged
     """
 
     learner: LearnerId
@@ -64,10 +65,10 @@ class RewardWrite:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of one RewardWrite.
+    """The outcome of one RewardWrite.
 
-    ``entry_id`` is the entry's; of a duplicate it is that of the newest entry, which its first copy cannot be
-    after; else empty. ``revised``: it is accepted, in the place of a reward above 0.
+    ``entry_id``: of the accepted entry; for a duplicate the newest entry, which its first copy cannot be
+    after; else empty. ``revised``: accepted in the place of a reward above 0.
     """
 
     status: Literal["accepted", "duplicate", "forgotten", "expired"]
@@ -81,8 +82,8 @@ class LogEntry:
 
     ``payload``    as it was written
     ``first``      no reward and no default of its decision and arm came before
-    ``came``       which signals of its decision and arm had come before it: their places and values
-    ``origin``     the id it had when it was a dead letter; empty if it never was one
+    ``came``       signals of its decision and arm before this entry: their places and values
+    ``origin``     its id as a dead letter; empty if it never was one
     """
 
     entry_id: str
@@ -95,7 +96,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An entry that could not be folded, and why."""
+    """An entry which could not be folded, and the reason."""
 
     entry: LogEntry
     reason: str
@@ -103,7 +104,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far folding is behind: age of the oldest entry that is not folded, and number of dead letters."""
+    """The delay of the fold: age of the oldest unfolded entry, and number of dead letters."""
 
     age_s: float
     dead: int
@@ -111,10 +112,10 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What one step of trimming has left.
+    """The outcome of one step of trimming.
 
-    ``more``   there may be more to drop: the entries that were looked at were not all
-    ``held``   learners whose tails need some of the entries that were looked at: a checkpoint frees them
+    ``more``   there may be more to drop: the step did not look at all entries
+    ``held``   learners whose tails need some of the entries: a checkpoint frees these
     """
 
     more: bool
@@ -129,9 +130,7 @@ def entry_order(entry_id: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class FoldedCounts:
-    """How many entries of the log were folded for a bandit, and how many of them forgot a learner or gave it
-    a state.
-    """
+    """Numbers of folded entries of a bandit: all, and those which forgot a learner or set its state."""
 
     entries: int = 0
     replaced: int = 0
@@ -139,11 +138,12 @@ class FoldedCounts:
 
 @dataclass(frozen=True, slots=True)
 class StoredLearner:
-    """What the store has of one learner.
+    """The stored state of one learner.
 
-    ``checkpoint``  its state at some entry of the log, opaque bytes; None: nothing came before the tail
-    ``tail``        the entries that were folded since, in log order
-    ``continues``   the caller named an entry of the tail: ``tail`` is what comes after it, without checkpoint
+    ``checkpoint``  its state at some entry of the log, opaque bytes; None: no entry came before the tail
+    ``tail``        the entries folded since, in log order
+    ``continues``   the caller named an entry of the tail: ``tail`` begins after this entry, without
+                    checkpoint
     """
 
     checkpoint: bytes | None = None
@@ -153,10 +153,10 @@ class StoredLearner:
 
 @dataclass(frozen=True, slots=True)
 class CarriedWrite:
-    """The state of a learner in a later space, in place of what was read of it.
+    """The state of a learner in a later space, in place of the state as read.
 
-    ``checkpoint``, ``tail``   what was read: the state, and how many entries its tail had
-    ``state``                  opaque; None: nothing is left of it
+    ``checkpoint``, ``tail``   as read: the state, and the number of entries in its tail
+    ``state``                  opaque; None: no state is left
     """
 
     name: str
@@ -167,12 +167,12 @@ class CarriedWrite:
 
 @dataclass(frozen=True, slots=True)
 class LearnerChanges:
-    """What has changed in a partition since a watermark that the caller knows.
+    """Changes in a partition since a watermark known to the caller.
 
-    ``watermark``   where it is now
+    ``watermark``   the current one
     ``newest``      entry id of the newest entry of the log
-    ``learners``    whose states have changed; None: not known whose
-    ``removed``     whose states were removed in between, whatever became of them afterwards
+    ``learners``    learners with changed states; None: unknown
+    ``removed``     learners whose states were removed in between, also those who came back
     """
 
     watermark: str

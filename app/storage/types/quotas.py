@@ -2,7 +2,7 @@
 
 Notation
     window      [start, end) in ms by the clock of the store
-    closed      of a quota, until a time: nothing more of it may be shown before
+    closed      of a quota, until a time: no exposure counted by the quota is allowed before
     change      of a quota, or of when it is closed. Its number is the id of an entry of a stream; "": none
 
 A window never comes back: when the clock of the store goes back, the latest one goes on.
@@ -17,7 +17,7 @@ QuotaEvent = Literal["show", "activate", "refund", "reward", "read"]
 
 
 class QuotaTerms(NamedTuple):
-    """What the store has to know of a quota. ``per_ms``, ``to_ms`` 0: none. ``uid``: of this incarnation."""
+    """The terms of a quota for the store. ``per_ms``, ``to_ms`` 0: none. ``uid``: of this incarnation."""
 
     uid: str
     most: int
@@ -29,7 +29,9 @@ class QuotaTerms(NamedTuple):
 
 
 class QuotaCount(NamedTuple):
-    """How many times to count a quota, below 0 to refund. ``start``: of the window of a refund, else ''."""
+    """A quota with a number of times to count, below 0 to refund. ``start``: of a refund's window, else
+    ''.
+    """
 
     quota: str
     uid: str
@@ -38,7 +40,7 @@ class QuotaCount(NamedTuple):
 
 
 class QuotaWindow(NamedTuple):
-    """What was counted in a window. ``start_ms`` -1: the quota does not hold, or is not there."""
+    """The counts of a window. ``start_ms`` -1: the quota does not hold, or is missing."""
 
     start_ms: int
     ends_ms: int
@@ -48,7 +50,7 @@ class QuotaWindow(NamedTuple):
 
 class QuotaChange(NamedTuple):
     """``until_ms``, ``was_ms``: closed until then, now and before. ``record``, ``before``: of the quota
-    itself, b"" where there was none; None: only when it is closed has changed.
+    itself, b"" without one; None: only the closing time has changed.
     """
 
     number: str
@@ -60,7 +62,7 @@ class QuotaChange(NamedTuple):
 
 
 class QuotaChanges(NamedTuple):
-    """The time in ms and all that has changed since a change; None: that is not known any more."""
+    """The time in ms and all changes since a change; None: the change is unknown by now."""
 
     now_ms: int
     changes: Sequence[QuotaChange] | None

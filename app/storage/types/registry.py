@@ -13,7 +13,7 @@ KeptJob = Literal["kept", "full", "missing"]
 class Registry:
     """All catalogues and bandits: name -> record. The version grows with every change.
 
-    ``quotas``: of bandits that have some, or had: their uid -> a number that grows when they change.
+    ``quotas``: uid of each bandit with present or past quotas -> a number which grows with their changes.
     """
 
     catalogues: Mapping[str, bytes] = field(default_factory=dict)
@@ -26,11 +26,11 @@ class Registry:
 class MoveWrite:
     """A bandit gets another catalogue.
 
-    ``number``   of the move, from 1; ``record``: what is kept of it, opaque
-    ``left``, ``joined``   the catalogues by name; ``joined_uid``: only if the name has this uid
+    ``number``   of the move, from 1; ``record``: opaque
+    ``left``, ``joined``   the catalogues by name; ``joined_uid``: required uid of ``joined``
     ``needed_until_ms``    until when decisions of before can be rewarded, with features of ``left_uid``
     ``prior``    the next version of its learned prior, with its number, and when it was made; b"": none.
-                 It is left out where another one has that number
+                 Left out where another version has the number
     """
 
     number: int
@@ -47,7 +47,7 @@ class MoveWrite:
 
 @dataclass(frozen=True, slots=True)
 class BanditChange:
-    """What a change does to the versions that are kept of a bandit: ``kept`` by number, and ``dropped``."""
+    """A change of a bandit's kept versions: ``kept`` are added by number, ``dropped`` go."""
 
     kept: Mapping[int, bytes]
     dropped: Sequence[int] = ()
@@ -56,10 +56,9 @@ class BanditChange:
 
 @dataclass(frozen=True, slots=True)
 class StoredEventLog:
-    """What ``EventLogs.read`` found: ``events`` begin at ``position``, the number of events before them.
-
-    ``state`` is that of the newest snapshot, at ``position``; None when the read was from a given position
-    on, or there is no snapshot yet.
+    """An event log as read by ``EventLogs.read``: ``events`` begin at ``position``, the number of events
+    before them. ``state``: of the newest snapshot, at ``position``; None for a read from a given position
+    on, and without a snapshot.
     """
 
     record: bytes
@@ -70,9 +69,8 @@ class StoredEventLog:
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """``head``: what its process says of it. ``is_alive``: whether that process has a lease on it.
-
-    ``result``: b"" where there is none, or it was not asked for.
+    """``head``: the report of the job's process. ``is_alive``: the process has a lease on the job.
+    ``result``: b"" without a result, and where the caller did not ask for the result.
     """
 
     id: str
