@@ -99,7 +99,7 @@ class EffectFitting:
             return False
         changed = self._changed.uids
         if not self._changed.is_complete:
-            seen, others = await self._store.effects.seen(), self._bandits.with_learned_priors()
+            seen, others = await self._store.effects.folded_at_fit(), self._bandits.with_learned_priors()
             self._doubted |= {uid: seen.get(uid) for uid in others if uid not in changed}
             changed |= dict.fromkeys(others)
             self._changed.is_complete = True

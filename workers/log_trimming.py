@@ -30,7 +30,10 @@ async def trim(store: Store, partitions: Iterable[int], *, reward_log_s: int) ->
         while goes_on:
             trimmed = await store.rewards.trim(partition, before_ms)
             # With learners in the way it goes on if any of them is freed.
-            held, goes_on = sorted(trimmed.held), trimmed.more and not trimmed.held
+            held, goes_on = (
+                sorted(trimmed.needing_checkpoint),
+                trimmed.more and not trimmed.needing_checkpoint,
+            )
             # One at first: until it is read nobody knows how large the states of this bandit are.
             together = 1
             while held:

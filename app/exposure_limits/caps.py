@@ -145,7 +145,7 @@ class FrequencyCaps:
         rule = subject.rule
         most = rule.most if rule.counts == "shown" else 0
         exposures = await self._store.take(
-            subject.key, shown, within_ms=rule.within_ms, most=most, kept=MAX_EXPOSURES
+            subject.key, shown, within_ms=rule.within_ms, most=most, most_kept=MAX_EXPOSURES
         )
         now = self._clock()
         remembered = [

@@ -60,7 +60,7 @@ class LearnedPriors(NewestVersions[PriorVersion]):
 
     async def kept(self, bandit: Bandit) -> Sequence[int]:
         """The numbers of the versions that rows may name, in order. Raises Unavailable."""
-        return await self._store.kept(bandit.uid)
+        return await self._store.kept_versions(bandit.uid)
 
     def oldest_s(self) -> float:
         """How long ago the oldest version was made that this process has served last; 0 without any."""

@@ -322,7 +322,7 @@ class Health:
         metrics.store_up.set(not math.isnan(is_replica))
         metrics.store_replica.set(is_replica)
         is_away = math.isnan(is_replica)
-        metrics.store_bytes.set(math.nan if is_away else self.store.memory.use.held)
+        metrics.store_bytes.set(math.nan if is_away else self.store.memory.use.used)
         metrics.store_most_bytes.set(math.nan if is_away else self.store.memory.use.most)
         for name, count in counts.items():
             metrics.found.labels(name).set(count)

@@ -37,13 +37,13 @@ class ArmEffectStore(RedisPart):
 
     async def sums(self, partition: int, arms: Sequence[ArmId]) -> Sequence[bytes | None]:
         """The sums of these arms. A round trip for each bandit."""
-        found = dict[ArmId, bytes | None]()
+        sums = dict[ArmId, bytes | None]()
         for uid in dict.fromkeys(arm.bandit_uid for arm in arms):
             owns = [arm for arm in arms if arm.bandit_uid == uid]
             fields = map(keys.sums_field, owns)
             values = await self._redis.command("HMGET", keys.arm_sums(partition, uid), *fields)
-            found.update(zip(owns, values, strict=True))
-        return [found[arm] for arm in arms]
+            sums.update(zip(owns, values, strict=True))
+        return [sums[arm] for arm in arms]
 
     async def all_sums(self, partition: int, bandit_uid: str) -> AsyncIterator[Mapping[SumsOf, bytes]]:
         """All sums, by the arm and its revision, some at a time, each at least once. They may change
@@ -88,18 +88,18 @@ class ArmEffectStore(RedisPart):
 
     async def numbers(self) -> Mapping[str, int]:
         """The number of the newest version of each bandit with effects, by the bandit's uid."""
-        found = await self._redis.command("HGETALL", keys.EFFECTS)
-        return {uid.decode(): int(number) for uid, number in found.items()}
+        newest = await self._redis.command("HGETALL", keys.EFFECTS)
+        return {uid.decode(): int(number) for uid, number in newest.items()}
 
-    async def seen(self) -> dict[str, str]:
+    async def folded_at_fit(self) -> dict[str, str]:
         """The text stored by ``note_seen``, by the uid of the bandit."""
-        found = await self._redis.command("HGETALL", keys.EFFECTS_SEEN)
-        return {uid.decode(): seen.decode() for uid, seen in found.items()}
+        folded = await self._redis.command("HGETALL", keys.EFFECTS_SEEN)
+        return {uid.decode(): counts.decode() for uid, counts in folded.items()}
 
-    async def note_seen(self, seen: Mapping[str, str]) -> None:
+    async def note_seen(self, counts: Mapping[str, str]) -> None:
         """Store what was folded for bandits before their effects were fitted."""
-        if seen:
-            pairs = [part for pair in seen.items() for part in pair]
+        if counts:
+            pairs = [part for pair in counts.items() for part in pair]
             await self._redis.command("HSET", keys.EFFECTS_SEEN, *pairs)
 
     async def read(self, bandit_uid: str, number: int) -> bytes | None:

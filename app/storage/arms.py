@@ -50,7 +50,7 @@ class ArmStore(RedisPart):
         """
         check_positive("keep_ms", keep_ms)
         self._memory.check(Level.NEW, "arms")
-        arguments: list[Argument] = [keep_ms, self._kept(keeps_changes), int(knows_reduction)]
+        arguments: list[Argument] = [keep_ms, self._changes_bound(keeps_changes), int(knows_reduction)]
         for arm in arms:
             arguments += (arm.id, arm.features, arm.document)
         names = [*keys.catalogue(uid), keys.retired(uid), *self._noted_in()]
@@ -69,7 +69,7 @@ class ArmStore(RedisPart):
         False: the catalogue has a reduction, was deleted, or has another version by now. From now on
         ``upsert`` refuses writers without knowledge of the reduction.
         """
-        arguments: list[Argument] = [version, self._kept(keeps_changes), reduction]
+        arguments: list[Argument] = [version, self._changes_bound(keeps_changes), reduction]
         for arm in arms:
             arguments += (arm.id, arm.features, arm.document)
         names = [*keys.catalogue(uid), *self._noted_in()]
@@ -86,45 +86,47 @@ class ArmStore(RedisPart):
         """Remove arms; their features stay readable by revision for ``keep_ms``."""
         check_positive("keep_ms", keep_ms)
         self._memory.check(Level.NEW, "arms")
-        arguments: list[Argument] = [keep_ms, self._kept(keeps_changes), *ids]
+        arguments: list[Argument] = [keep_ms, self._changes_bound(keeps_changes), *ids]
         names = [*keys.catalogue(uid), keys.retired(uid), *self._noted_in()]
         done = await self._redis.script("delete_arms", names, arguments)
         version, result = _of_a_catalogue(done)
-        there = list(zip(ids, result, strict=True))
-        return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
+        was_there = list(zip(ids, result, strict=True))
+        return Deleted(
+            version, [id_ for id_, was in was_there if was], [id_ for id_, was in was_there if not was]
+        )
 
     async def revisions(self, uid: str, ids: Sequence[str]) -> Sequence[int]:
         """The revisions of these arms, 0 for a missing arm. One step in the store for each arm."""
-        found = list[int]()
+        revisions = list[int]()
         for start in range(0, len(ids), _SCAN_BATCH):
-            some = ids[start : start + _SCAN_BATCH]
-            found += await self._redis.script("arm_revisions", [keys.features(uid)], some)
-        return found
+            batch = ids[start : start + _SCAN_BATCH]
+            revisions += await self._redis.script("arm_revisions", [keys.features(uid)], batch)
+        return revisions
 
     async def named_until(self, uid: str, revisions: Sequence[int]) -> Sequence[int]:
         """The ms for which replaced or deleted features are still kept, by revision; negative: they are
         gone.
         """
-        found = list[int]()
+        remaining_ms = list[int]()
         for start in range(0, len(revisions), _SCAN_BATCH):
-            some = revisions[start : start + _SCAN_BATCH]
-            found += await self._redis.script("named_until", [keys.retired(uid)], some)
-        return found
+            batch = revisions[start : start + _SCAN_BATCH]
+            remaining_ms += await self._redis.script("named_until", [keys.retired(uid)], batch)
+        return remaining_ms
 
     async def features_of(self, uid: str, arms: Sequence[tuple[str, int]]) -> Sequence[bytes | None]:
         """The features of arms at a revision each. Replaced and deleted features are included while they
         are kept.
         """
-        found = list[bytes | None]()
+        features = list[bytes | None]()
         for start in range(0, len(arms), _SCAN_BATCH):
-            some = arms[start : start + _SCAN_BATCH]
-            now = await self.read(uid, [arm for arm, _ in some])
-            retired = [keys.retired(uid, revision) for _, revision in some]
+            batch = arms[start : start + _SCAN_BATCH]
+            current = await self.read(uid, [arm for arm, _ in batch])
+            retired = [keys.retired(uid, revision) for _, revision in batch]
             for (_, revision), arm, kept in zip(
-                some, now, await self._redis.command("MGET", *retired), strict=True
+                batch, current, await self._redis.command("MGET", *retired), strict=True
             ):
-                found.append(arm.features if arm is not None and arm.revision == revision else kept)
-        return found
+                features.append(arm.features if arm is not None and arm.revision == revision else kept)
+        return features
 
     async def scan(self, uid: str) -> AsyncIterator[StoredArms]:
         """All arms, each once, in batches, in no order.
@@ -138,7 +140,7 @@ class ArmStore(RedisPart):
         """
         # A scan may give an arm twice, and never misses one with a place in the table throughout: Redis
         # promises no more.
-        seen: set[bytes] = set()
+        scanned: set[bytes] = set()
         # The next batch is on its way while the one before is decoded: loading a catalogue is bound by both
         # alike.
         coming = asyncio.create_task(self._scan_from(uid, 0))
@@ -147,9 +149,9 @@ class ArmStore(RedisPart):
                 cursor, batch = await coming
                 if int(cursor):
                     coming = asyncio.create_task(self._scan_from(uid, cursor))
-                for id_ in seen & batch.keys():
+                for id_ in scanned & batch.keys():
                     del batch[id_]
-                seen.update(batch)
+                scanned.update(batch)
                 if batch:
                     yield StoredArms([id_.decode() for id_ in batch], [*batch.values()])
                 if not int(cursor):
@@ -218,13 +220,13 @@ class ArmStore(RedisPart):
         """The kept likes of these arms, in the order of ``ids``."""
         if not ids:
             return []
-        found: Sequence[bytes | None] = await self._redis.command("HMGET", keys.behaviour(uid), *ids)
-        return found
+        likes: Sequence[bytes | None] = await self._redis.command("HMGET", keys.behaviour(uid), *ids)
+        return likes
 
     async def retired_features(self, uid: str, revision: int) -> bytes | None:
         """Replaced or deleted features, while they are kept."""
-        kept: bytes | None = await self._redis.command("GET", keys.retired(uid, revision))
-        return kept
+        features: bytes | None = await self._redis.command("GET", keys.retired(uid, revision))
+        return features
 
     async def changed(self, uid: str, since: int) -> ArmChanges:
         """The arms written after the version ``since``. A ``since`` above the current version is unknown."""
@@ -278,7 +280,7 @@ class ArmStore(RedisPart):
         """Keys of the list of written catalogues: every write of arms is noted there."""
         return () if self._redis.is_cluster else keys.WRITTEN_CATALOGUES
 
-    def _kept(self, keeps_changes: bool) -> int:
+    def _changes_bound(self, keeps_changes: bool) -> int:
         return keys.ALL_CHANGES if keeps_changes else self.changes_kept
 
 

@@ -36,13 +36,13 @@ class Choices(RedisPart):
         """The value of each of these events, None where there is none. A command a partition, all at once."""
         values: list[bytes | None] = [None] * len(events)
         places = defaultdict[int, list[int]](list)
-        for place, (learner, _) in enumerate(events):
-            places[self._partition(learner)].append(place)
+        for index, (learner, _) in enumerate(events):
+            places[self._partition(learner)].append(index)
 
         async def read(partition: int, places: Sequence[int]) -> None:
-            names = [keys.event(partition, *events[place]) for place in places]
-            for place, value in zip(places, await self._redis.bulk("MGET", *names), strict=True):
-                values[place] = value
+            names = [keys.event(partition, *events[index]) for index in places]
+            for index, value in zip(places, await self._redis.bulk("MGET", *names), strict=True):
+                values[index] = value
 
-        await asyncio.gather(*(read(*each) for each in places.items()))
+        await asyncio.gather(*(read(*part) for part in places.items()))
         return values

@@ -74,10 +74,12 @@ def _is_used(server: Server) -> bool:
     """Return whether a process of Shortlist is connected, or a worker has renewed its lease a moment ago."""
     everywhere = {"target_nodes": RedisCluster.PRIMARIES} if isinstance(server, RedisCluster) else {}
     try:
-        found = server.client_list(**everywhere)
+        clients_found = server.client_list(**everywhere)
     except ResponseError:  # hosted servers do not tell: of these workers alone are seen
-        found = []
-    clients = chain.from_iterable(found.values()) if isinstance(found, dict) else found
+        clients_found = []
+    clients = (
+        chain.from_iterable(clients_found.values()) if isinstance(clients_found, dict) else clients_found
+    )
     if any(client["name"] == CLIENT_NAME for client in clients):
         return True
     return bool(server.eval(RENEWED, 1, WORKERS, RENEWED_MS))

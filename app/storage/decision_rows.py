@@ -56,9 +56,9 @@ class DecisionRows(RedisPart):
         fields = sorted(await self._redis.bulk("HKEYS", key))[-count:]
         result = list[StoredRow]()
         for start in range(0, len(fields), READ):
-            some = fields[start : start + READ]
-            values = await self._redis.bulk("HMGET", key, *some)
-            pairs = zip(some, values, strict=True)
+            batch = fields[start : start + READ]
+            values = await self._redis.bulk("HMGET", key, *batch)
+            pairs = zip(batch, values, strict=True)
             result += [_stored(field.decode(), learner, value) for field, value in pairs if value is not None]
         return result
 
@@ -166,13 +166,13 @@ async def erase_named_rows(redis: RedisClient, partition: int, learner: LearnerI
         for start in range(0, len(fields), READ):
             together = fields[start : start + READ]
             values = await redis.command("HMGET", names_of_rows[0], *together)
-            found = [
+            erasable = [
                 field
                 for field, value in zip(together, values, strict=True)
                 if value is not None and names(_stored("", learner, value).record)
             ]
-            if found:
-                await redis.script("drop_rows", names_of_rows, [learner.name, *found])
+            if erasable:
+                await redis.script("drop_rows", names_of_rows, [learner.name, *erasable])
 
 
 async def erase_all_rows(redis: RedisClient, partition: int, bandit_uid: str) -> None:
@@ -189,8 +189,8 @@ async def drop_rows(redis: RedisClient, partition: int, bandit_uid: str, how: Se
 
 def _stored(position: str, learner: LearnerId, value: bytes) -> StoredRow:
     """Decode a row as written by rows.lua."""
-    _, lengths, rest = value.split(b":", 2)
+    _, lengths, texts = value.split(b":", 2)
     record, _, candidates = lengths.partition(b"+")
     stop = int(record)
     end = stop + int(candidates or 0)
-    return StoredRow(position, learner, rest[:stop], rest[end:], rest[stop:end])
+    return StoredRow(position, learner, texts[:stop], texts[end:], texts[stop:end])

@@ -37,10 +37,10 @@ class EventLogs(RedisPart):
             return current
         self._memory.check_kept(Level.NEW, "new campaigns")
         await self._redis.command("SADD", keys.event_logs(kind), _listed(name, record))
-        _, standing = await self._redis.transaction([("SETNX", key, record), ("GET", key)])
-        if standing[:UID_LENGTH] != record[:UID_LENGTH]:
+        _, current_record = await self._redis.transaction([("SETNX", key, record), ("GET", key)])
+        if current_record[:UID_LENGTH] != record[:UID_LENGTH]:
             await self._redis.command("SREM", keys.event_logs(kind), _listed(name, record))
-        return bytes(standing)
+        return bytes(current_record)
 
     async def names(self, kind: str) -> Sequence[str]:
         """Names of all logs of a kind, ascending. Not a snapshot: each was there at some moment.

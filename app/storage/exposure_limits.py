@@ -30,17 +30,17 @@ class FrequencyCapStore(RedisPart):
     """The exposures of keys. They go with the learner of the same name."""
 
     async def take(
-        self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, kept: int
+        self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, most_kept: int
     ) -> Exposures:
         """Write the exposures of a choice, (name, arm) each once, unless the key was shown an arm ``most``
         times.
 
-        ``most`` 0: any number. The last ``kept`` are kept, for ``within_ms``. Without room new exposures take
-        the place of the key's oldest; a new key then has no exposures kept.
+        ``most`` 0: any number. The last ``most_kept`` are kept, for ``within_ms``. Without room new exposures
+        take the place of the key's oldest; a new key then has no exposures kept.
         """
         name = keys.exposures(self._partition(key), key)
         room = 2 - sum(map(self._memory.is_reached, (Level.OPTIONAL, Level.REWARDS)))
-        arguments: list[Argument] = [within_ms, most, kept, room]
+        arguments: list[Argument] = [within_ms, most, most_kept, room]
         arguments += [part for pair in shown for part in pair]
         answer = await self._redis.script("take_exposures", [name], arguments)
         is_allowed, is_whole, now_ms, *members = answer

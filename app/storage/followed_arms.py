@@ -44,8 +44,8 @@ class FollowedArms(RedisPart):
         if not ranks:
             return []
         name = keys.arm_changes(uid)
-        found = await self._redis.transaction([("ZRANGE", name, rank, rank) for rank in ranks])
-        return [arm.decode() for some in found for arm in some]
+        arms_by_rank = await self._redis.transaction([("ZRANGE", name, rank, rank) for rank in ranks])
+        return [arm.decode() for arms in arms_by_rank for arm in arms]
 
     async def noted(self, uid: str) -> int:
         """The number of arms in the order of changes."""
@@ -57,14 +57,14 @@ class FollowedArms(RedisPart):
         """
         result: list[StoredArm | None] = []
         for start in range(0, len(ids), READ_TOGETHER):
-            some = ids[start : start + READ_TOGETHER]
+            batch = ids[start : start + READ_TOGETHER]
             # As one, so no arm has the features of one write and the document of another.
             names = [keys.features(uid), keys.documents(uid)]
-            is_large = len(some) > SMALL
-            features, documents = await self._redis.script("read_arms", names, some, bulk=is_large)
+            is_large = len(batch) > SMALL
+            features, documents = await self._redis.script("read_arms", names, batch, bulk=is_large)
             result += [
                 None if value is None else StoredArm.of(arm_id, value, document)
-                for arm_id, value, document in zip(some, features, documents, strict=True)
+                for arm_id, value, document in zip(batch, features, documents, strict=True)
             ]
         return result
 

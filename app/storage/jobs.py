@@ -65,8 +65,8 @@ class JobStore(RedisPart):
         return outcome
 
     async def _read(self, asked: str) -> list[StoredJob]:
-        found = await self._redis.script("read_jobs", keys.JOBS, [asked], bulk=True)
-        pieces = zip(*(found[place::4] for place in range(4)), strict=True)
+        answer = await self._redis.script("read_jobs", keys.JOBS, [asked], bulk=True)
+        pieces = zip(*(answer[column::4] for column in range(4)), strict=True)
         return [
             StoredJob(name.decode().partition("/")[2], head, bool(alive), result or b"")
             for name, head, alive, result in pieces

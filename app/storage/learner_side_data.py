@@ -74,8 +74,8 @@ class LearnerSideData(RedisPart):
         """
         partition = self._partition(learner)
 
-        def goes(kept: bytes | None) -> bool:
-            return kept is not None and event_names(kept)
+        def goes(record: bytes | None) -> bool:
+            return record is not None and event_names(record)
 
         await self._erase_events(partition, learner, goes)
         await erase_named_rows(self._redis, partition, learner, row_names)
@@ -159,11 +159,11 @@ class LearnerSideData(RedisPart):
         async for events in self._redis.scan_members("ZSCAN", keys.events(partition, learner), "*"):
             names = [keys.event(partition, learner, event.decode()) for event in events]
             values = await self._redis.command("MGET", *names)
-            gone = [place for place, value in enumerate(values) if goes(value)]
+            gone = [index for index, value in enumerate(values) if goes(value)]
             if gone:
-                arguments = [each for place in gone for each in (events[place], values[place] or b"")]
-                own = [keys.events(partition, learner), *(names[place] for place in gone)]
-                await self._redis.script("erase_events", own, arguments)
+                arguments = [argument for index in gone for argument in (events[index], values[index] or b"")]
+                keys_of_events = [keys.events(partition, learner), *(names[index] for index in gone)]
+                await self._redis.script("erase_events", keys_of_events, arguments)
 
     async def _erase_keys(self, uid: str) -> None:
         """Remove every key named after the bandit or one of its learners."""
@@ -178,8 +178,8 @@ def _older_than(number: int, knew: Knew) -> Goes:
     Yes without a record.
     """
 
-    def is_older(kept: bytes | None) -> bool:
-        known = None if kept is None else knew(kept)
-        return known is None or known < number
+    def is_older(record: bytes | None) -> bool:
+        newest_known = None if record is None else knew(record)
+        return newest_known is None or newest_known < number
 
     return is_older

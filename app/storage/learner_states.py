@@ -47,9 +47,9 @@ class LearnerStates(RedisPart):
         names = [keys.log(partition), *_of_bandits(partition, numbers)]
         checkpoints, *tails = await self._redis.script("stored", names, arguments, bulk=len(learners) > 1)
         result = list(map(StoredLearner, checkpoints))
-        for place, continues, tail in tails:
+        for index, continues, tail in tails:
             await yield_to_others()  # some tails have hundreds of entries
-            result[place] = StoredLearner(checkpoints[place], _entries(tail), bool(continues))
+            result[index] = StoredLearner(checkpoints[index], _entries(tail), bool(continues))
         return result
 
     async def names(self, partition: int, uid: str) -> Sequence[str]:
@@ -119,24 +119,24 @@ class LearnerStates(RedisPart):
         watermark of "", and one above the partition's own, count as unknown.
         """
         # On a cluster partitions are on different nodes, and one script may ask one of them.
-        one_by_one = [{partition: known} for partition, known in since.items()]
+        one_by_one = [{partition: watermark} for partition, watermark in since.items()]
         together = one_by_one if self._redis.is_cluster else [since]
-        found = await asyncio.gather(*map(self._changed, together))
-        return {partition: changes for some in found for partition, changes in some.items()}
+        parts = await asyncio.gather(*map(self._changed, together))
+        return {partition: changes for part in parts for partition, changes in part.items()}
 
     async def _changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
         """The changes of partitions on one node."""
-        found: dict[int, LearnerChanges] = {}
+        changes_by_partition: dict[int, LearnerChanges] = {}
         # One answer lists at most ``most_listed`` names; names without room are asked for again.
-        while len(found) < len(since):
-            rest = [partition for partition in since if partition not in found]
-            names = [name for partition in rest for name in keys.of_partition(partition, *_CHANGES_OF)]
+        while len(changes_by_partition) < len(since):
+            missing = [partition for partition in since if partition not in changes_by_partition]
+            names = [name for partition in missing for name in keys.of_partition(partition, *_CHANGES_OF)]
             arguments: list[Argument] = [self.changes_kept, self.most_listed]
-            arguments += (since[partition] for partition in rest)
+            arguments += (since[partition] for partition in missing)
             results = await self._redis.script("changed_learners", names, arguments)
             # Not strict: the script stops after as many partitions as the answer has room for.
-            found.update(zip(rest, map(_changes, results), strict=False))
-        return found
+            changes_by_partition.update(zip(missing, map(_changes, results), strict=False))
+        return changes_by_partition
 
 
 def _changes(result: Sequence[Any]) -> LearnerChanges:

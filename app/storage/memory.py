@@ -34,16 +34,16 @@ class Level(IntEnum):
 class Use(NamedTuple):
     """Bytes of one server. ``most`` 0: the server does not tell its memory, and nothing is refused."""
 
-    held: int
+    used: int
     most: int
 
     @property
     def share(self) -> float:
-        return self.held / self.most if self.most else 0.0
+        return self.used / self.most if self.most else 0.0
 
     def __str__(self) -> str:
         return (
-            f"the store takes {self.held / 2**20:,.0f} of the {self.most / 2**20:,.0f} MB that it may "
+            f"the store takes {self.used / 2**20:,.0f} of the {self.most / 2**20:,.0f} MB that it may "
             "(SHORTLIST_MAX_STORE_MB, at most 95 % of its maxmemory)"
         )
 
@@ -82,13 +82,13 @@ class StoreMemory:
         """As ``check``, for records which stay until somebody deletes them: raises QuotaReached.
         ``bytes_more``: size of the new record, where large.
         """
-        held, most = self.use
-        if self.is_reached(level) or (most and 100 * (held + bytes_more) >= level * most):
+        used, most = self.use
+        if self.is_reached(level) or (most and 100 * (used + bytes_more) >= level * most):
             raise QuotaReached(f"{self.use}: from {level} % on {what} are refused: delete some")
 
     def _use_of(self, facts: Mapping[str, Any]) -> Use:
         """``facts``: what INFO says of one server."""
-        held = facts.get("used_memory", 0) - sum(facts.get(name, 0) for name in BUFFERS)
+        used = facts.get("used_memory", 0) - sum(facts.get(name, 0) for name in BUFFERS)
         limit = facts.get("maxmemory", 0)
         most = self._most_bytes or int(SHARE * (limit or facts.get("total_system_memory", 0)))
-        return Use(max(0, held), max(1, min(most, int(HEADROOM * limit))) if limit else most)
+        return Use(max(0, used), max(1, min(most, int(HEADROOM * limit))) if limit else most)

@@ -47,9 +47,9 @@ class MoveStore(RedisPart):
 
     async def folded(self, partition: int) -> Mapping[str, int]:
         """The number of the last move with a folded entry, for each moved bandit."""
-        found = await self._redis.command("HGETALL", keys.spaces(partition))
+        fields = await self._redis.command("HGETALL", keys.spaces(partition))
         # The other fields of the hash are named by the uid, a colon and a word.
-        return {uid.decode(): int(number) for uid, number in found.items() if b":" not in uid}
+        return {uid.decode(): int(number) for uid, number in fields.items() if b":" not in uid}
 
     async def progress(self, bandit_uid: str) -> Sequence[MoveProgress]:
         """The progress of a bandit's moves in each partition. A call for each partition."""
@@ -70,8 +70,8 @@ class MoveStore(RedisPart):
         for write in writes:
             # Compare and set by the header alone: a few bytes of up to a megabyte, with the version, which
             # every folded entry raises.
-            known = (write.checkpoint or b"")[:_HEADER_BYTES]
-            arguments += (write.name, known, write.tail, "" if write.state is None else "1")
+            header = (write.checkpoint or b"")[:_HEADER_BYTES]
+            arguments += (write.name, header, write.tail, "" if write.state is None else "1")
             arguments.append(write.state or b"")
         names = [keys.states(partition, bandit_uid), keys.tails(partition, bandit_uid)]
         names.append(keys.deleted(partition))

@@ -30,15 +30,15 @@ class PriorStore(RedisPart):
 
     async def numbers(self) -> Mapping[str, int]:
         """The number of the newest version of each bandit with a prior, by the bandit's uid."""
-        found = await self._redis.command("HGETALL", keys.PRIORS)
-        return {uid.decode(): int(number) for uid, number in found.items()}
+        newest = await self._redis.command("HGETALL", keys.PRIORS)
+        return {uid.decode(): int(number) for uid, number in newest.items()}
 
     async def read(self, bandit_uid: str, number: int) -> bytes | None:
         """The record of a version; None: the version is no longer kept."""
         record: bytes | None = await self._redis.command("HGET", keys.priors(bandit_uid)[0], number)
         return record
 
-    async def kept(self, bandit_uid: str) -> Sequence[int]:
+    async def kept_versions(self, bandit_uid: str) -> Sequence[int]:
         """The numbers of the kept versions, in order."""
         return sorted(map(int, await self._redis.command("HKEYS", keys.priors(bandit_uid)[0])))
 

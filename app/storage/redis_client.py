@@ -110,8 +110,8 @@ class RedisClient:
         }
         try:
             # The driver's own timeout costs a timer for each answer; here each exchange has one.
-            own = {"timeout": pool_timeout_s, "socket_timeout": None}
-            pool = BlockingConnectionPool.from_url(url, **own, **options)
+            of_transactions = {"timeout": pool_timeout_s, "socket_timeout": None}
+            pool = BlockingConnectionPool.from_url(url, **of_transactions, **options)
             parts = urlsplit(url)
             port = f":{parts.port}" if parts.port else ""
         except ValueError:
@@ -162,7 +162,7 @@ class RedisClient:
 
         A round trip for each ``SCAN_STEP`` keys of the store, whether they match or not.
         """
-        for ask in self._each():
+        for ask in self._askers():
             async for keys in self._scan(partial(ask, "SCAN"), pattern):
                 yield keys
 
@@ -283,7 +283,7 @@ class RedisClient:
         """True if keys of several hash tags may be on several servers."""
         return isinstance(self._redis, RedisCluster)
 
-    def _each(self) -> Sequence[Callable[..., Awaitable[Any]]]:
+    def _askers(self) -> Sequence[Callable[..., Awaitable[Any]]]:
         """For each primary, a function with which to ask this server alone."""
         if not isinstance(self._redis, RedisCluster):
             return [self.command]
@@ -292,7 +292,7 @@ class RedisClient:
     async def _everywhere(self, *arguments: Argument) -> Sequence[Any]:
         """The answers of all primaries to one command."""
         with self._translated():
-            return await asyncio.gather(*(ask(*arguments) for ask in self._each()))
+            return await asyncio.gather(*(ask(*arguments) for ask in self._askers()))
 
 
 def _is_replica(facts: Mapping[str, Any]) -> bool:

@@ -85,8 +85,8 @@ class RegistryStore(RedisPart):
         ``uid``: of both records.
         """
         names = [keys.BANDITS, keys.REGISTRY_VERSION, keys.versions(uid)]
-        kept = [part for pair in change.kept.items() for part in pair]
-        arguments: list[Argument] = [name, expected, record, len(change.kept), *kept, *change.dropped]
+        versions = [part for pair in change.kept.items() for part in pair]
+        arguments: list[Argument] = [name, expected, record, len(change.kept), *versions, *change.dropped]
         script, move = "change_bandit", change.move
         if move is not None:
             self._memory.check_kept(Level.NEW, "moves", len(move.record))
@@ -96,7 +96,7 @@ class RegistryStore(RedisPart):
             arguments = [move.joined, move.joined_uid, move.number, move.record, uid]
             arguments += (move.left_uid, move.needed_until_ms)
             arguments += (move.prior_number, move.prior_since_ms, move.prior, name, expected, record)
-            arguments += (len(change.kept), *kept, *change.dropped)
+            arguments += (len(change.kept), *versions, *change.dropped)
         current: bytes | None = await self._redis.script(script, names, arguments)
         return current
 

@@ -66,9 +66,9 @@ class _Call:
                 continue
             outcomes = iter(answer)
             for append, future in waiting:
-                own = list(islice(outcomes, append.rewards))
+                outcomes_of_append = list(islice(outcomes, append.rewards))
                 if not future.done():  # its caller was cancelled
-                    future.set_result(own)
+                    future.set_result(outcomes_of_append)
 
     def fail(self, error: Exception) -> None:
         for _, waiting in self.partitions.values():

@@ -104,8 +104,10 @@ class RewardLog(RedisPart):
         names = keys.of_partition(partition, keys.log, keys.watermark, keys.tails)
         result = await self._redis.script("trim_log", names, [before_ms, _TRIM_STEP])
         more, *members = result
-        held = [LearnerId(member[:UID_LENGTH].decode(), member[UID_LENGTH:].decode()) for member in members]
-        return Trimmed(bool(more), held)
+        learners = [
+            LearnerId(member[:UID_LENGTH].decode(), member[UID_LENGTH:].decode()) for member in members
+        ]
+        return Trimmed(bool(more), learners)
 
     async def dead_letters(self, partition: int) -> Sequence[DeadLetter]:
         """Entries left out by the fold and not replayed, in order."""

@@ -113,7 +113,9 @@ class Store:
     async def write(self) -> None:
         """Write to each server, which changes nothing. Raises Unavailable."""
         partitions = range(self.partitions if self.redis.is_cluster else 1)
-        await asyncio.gather(*(self.redis.command("HDEL", keys.refused(each), "") for each in partitions))
+        await asyncio.gather(
+            *(self.redis.command("HDEL", keys.refused(partition), "") for partition in partitions)
+        )
 
     async def close(self) -> None:
         """Wait for what was asked, then let go of all connections."""

@@ -40,8 +40,8 @@ class WaitingDecisions(RedisPart):
         if row is not None:
             learner = decision.learner
             names += [*row_keys(partition, learner), keys.forgotten(partition, learner)]
-            kept = row_record(row, self._memory)
-            arguments += (*learner, field_of(row), row.keep_ms, kept, row.candidates)
+            row_of_log = row_record(row, self._memory)
+            arguments += (*learner, field_of(row), row.keep_ms, row_of_log, row.candidates)
         await self._redis.script("log_decision", names, arguments)
 
     async def activate(

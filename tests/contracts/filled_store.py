@@ -21,7 +21,7 @@ async def filled(url: str, percent: int) -> AsyncIterator[Store]:
         await store.open()
         if held and abs(100 * store.memory.use.share - percent) < NEAR:
             break
-        held = store.memory.use.held
+        held = store.memory.use.used
         await store.close()
     try:
         yield store

@@ -100,14 +100,20 @@ async def trim(store, partition=0, before_ms=FUTURE_MS):
     freed = set()
     while True:
         trimmed = await store.rewards.trim(partition, before_ms)
-        assert not freed & set(trimmed.held), "a checkpoint has left the old tail"
+        assert not freed & set(trimmed.needing_checkpoint), "a checkpoint has left the old tail"
         watermark = await store.learners.watermark(partition)
-        if trimmed.held:
-            whole = dict(zip(trimmed.held, await states(store, partition, trimmed.held), strict=True))
+        if trimmed.needing_checkpoint:
+            whole = dict(
+                zip(
+                    trimmed.needing_checkpoint,
+                    await states(store, partition, trimmed.needing_checkpoint),
+                    strict=True,
+                )
+            )
             assert await store.learners.apply(
                 partition, expected=watermark, watermark=watermark, states=whole
             )
-            freed |= set(trimmed.held)
+            freed |= set(trimmed.needing_checkpoint)
         elif not trimmed.more:
             return
 
@@ -168,13 +174,16 @@ async def test_no_entry_that_is_in_a_tail_is_trimmed(store: Store):
         0, expected="0-0", watermark=ids[4], states={}, tails={ann: ids[2:3], bob: ids[3:5]}
     )
     trimmed = await store.rewards.trim(0, FUTURE_MS)
-    assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[2:], {ann, bob})
+    assert ([e.entry_id for e in await log_of(store)], set(trimmed.needing_checkpoint)) == (
+        ids[2:],
+        {ann, bob},
+    )
     await store.learners.apply(0, expected=ids[4], watermark=ids[4], states={ann: b"1"})
     trimmed = await store.rewards.trim(0, FUTURE_MS)
-    assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[3:], {bob})
+    assert ([e.entry_id for e in await log_of(store)], set(trimmed.needing_checkpoint)) == (ids[3:], {bob})
     assert [e.entry_id for e in (await store.learners.stored(0, [bob]))[0].tail] == ids[3:5]
     await store.learners.apply(0, expected=ids[4], watermark=ids[4], states={bob: b"2"})
-    assert not (await store.rewards.trim(0, FUTURE_MS)).held
+    assert not (await store.rewards.trim(0, FUTURE_MS)).needing_checkpoint
     assert [e.entry_id for e in await log_of(store)] == ids[5:]
 
 

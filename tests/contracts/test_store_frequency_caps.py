@@ -20,7 +20,7 @@ TTL_MS = 3_600_000
 
 async def show(store: Store, key: LearnerId, *arms: str, decision: str = "d", most: int = 1) -> Exposures:
     shown = [(decision, arm) for arm in arms]
-    return await store.frequency_caps.take(key, shown, within_ms=TTL_MS, most=most, kept=1_000)
+    return await store.frequency_caps.take(key, shown, within_ms=TTL_MS, most=most, most_kept=1_000)
 
 
 async def had(store: Store, key: LearnerId) -> list[str]:
@@ -38,7 +38,9 @@ async def test_an_arm_that_was_shown_as_often_is_refused_with_all_of_its_decisio
 
 async def test_the_newest_of_a_key_are_kept(store: Store):
     for number in range(5):
-        answer = await store.frequency_caps.take(ANN, [(f"d{number}", "a")], within_ms=60_000, most=0, kept=3)
+        answer = await store.frequency_caps.take(
+            ANN, [(f"d{number}", "a")], within_ms=60_000, most=0, most_kept=3
+        )
     assert answer.names == ["d2", "d3", "d4"]
 
 

@@ -254,7 +254,12 @@ async def test_a_long_log_is_trimmed_in_steps(store: Store):
     )
     steps = [await store.rewards.trim(0, FUTURE_MS) for _ in range(4)]
     assert [step.more for step in steps] == [True, True, False, False]
-    assert [len(step.held) for step in steps] == [0, 0, 1, 1]  # what is before it goes in the third
+    assert [len(step.needing_checkpoint) for step in steps] == [
+        0,
+        0,
+        1,
+        1,
+    ]  # what is before it goes in the third
     assert (await log_of(store))[0].entry_id == ids[600]
 
 
@@ -265,7 +270,7 @@ async def test_tails_of_a_deleted_bandit_are_gone_for_good(store: Store):
     assert await store.learners.stored(0, [ann]) == [StoredLearner()]
     await store.learners.apply(0, expected=ids[0], watermark=ids[1], states={}, tails={ann: ids[1:2]})
     assert await store.learners.stored(0, [ann]) == [StoredLearner()]
-    assert not (await store.rewards.trim(0, FUTURE_MS)).held
+    assert not (await store.rewards.trim(0, FUTURE_MS)).needing_checkpoint
 
 
 async def test_an_entry_that_the_log_has_lost_is_noticed(store: Store, store_server):

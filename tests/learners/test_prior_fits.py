@@ -211,7 +211,7 @@ async def test_versions_are_kept_as_long_as_rows_that_name_them(
         clock = SimpleNamespace(time_ns=lambda now=now: now, thread_time=time.thread_time)
         monkeypatch.setattr(prior_fits, "time", clock)
         await service.parts.prior_fits.fit(bandit)
-        assert await service.parts.store.priors.kept(bandit.uid) == kept
+        assert await service.parts.store.priors.kept_versions(bandit.uid) == kept
 
 
 @pytest.mark.rest
@@ -222,7 +222,7 @@ async def test_a_bandit_that_is_deleted_meanwhile_gets_no_version(service: Headl
     with pytest.raises(NotFound):
         await service.parts.prior_fits.fit(bandit)
     again = await learned(service)
-    assert not await service.parts.store.priors.kept(bandit.uid)
+    assert not await service.parts.store.priors.kept_versions(bandit.uid)
     assert await service.parts.priors.newest(again.uid) is None
 
 
@@ -256,13 +256,13 @@ async def test_versions_that_no_row_names_go_and_the_newest_stays(service: Headl
     for number in range(6):
         when = {"since_ms": 10 * number, "named_after_ms": 40 if number == 5 else 0}
         assert await priors.write("b", bandit.uid, b"x" * 9, expected=number, **when)
-    assert await priors.kept(bandit.uid) == [4, 5, 6], "4 was replaced when 5 was made, at 40"
+    assert await priors.kept_versions(bandit.uid) == [4, 5, 6], "4 was replaced when 5 was made, at 40"
     priors.most_versions = 2
     assert await priors.write("b", bandit.uid, b"x", expected=6, since_ms=60) == 7
-    assert await priors.kept(bandit.uid) == [6, 7]
+    assert await priors.kept_versions(bandit.uid) == [6, 7]
     priors.most_version_bytes = 5
     assert await priors.write("b", bandit.uid, b"x" * 99, expected=7, since_ms=70) == 8
-    assert await priors.kept(bandit.uid) == [8], "the newest, however large"
+    assert await priors.kept_versions(bandit.uid) == [8], "the newest, however large"
     assert await priors.write("b", bandit.uid, b"x", expected=7, since_ms=80) == 0, "somebody was faster"
     assert await priors.write("other", bandit.uid, b"x", expected=8, since_ms=80) is None
 

@@ -117,7 +117,7 @@ async def exercise(store):
     await store.quotas.delete(UID, "another")
     await store.quotas.changed(UID)
     key = LearnerId(UID, "had")
-    await store.frequency_caps.take(key, [("d", "a")], within_ms=TTL_MS, most=1, kept=9)
+    await store.frequency_caps.take(key, [("d", "a")], within_ms=TTL_MS, most=1, most_kept=9)
     assert (await store.followed_arms.follow(UID, "me", TTL_MS)).is_ours
     places = {"before": Position(), "after": Position(1, "a")}
     assert await store.followed_arms.advance(UID, "me", collection="arms_1", quality=b"q", **places)
@@ -236,7 +236,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.learners.stored(0, [ANN])
     await store.learners.names(0, UID)
     await store.registry.delete_bandit("b", UID, catalogue="films")
-    assert not await store.effects.seen()
+    assert not await store.effects.folded_at_fit()
     await store.side_data.erase_bandit(UID)
     await store.quotas.erase(UID)
     await store.followed_arms.changes(UID, Position(), 1)

@@ -46,8 +46,8 @@ class RewardWrite:
     ``dedupe_key``     the entry is a duplicate when the learner has had this key. None: ``signal`` tells
                        duplicates, unless they are summed
     ``expires_ms``     when the decision can no longer be rewarded. Its keys are kept until the store refuses
-                       all rewards of this age (``drop_expired``), whatever its clock does meanwhile. None without a decision:
-                       then there is no ``signal`` either
+                       all rewards of this age (``drop_expired``), whatever its clock does meanwhile. None
+                       without a decision: then there is no ``signal`` either
     ``ttl_ms``         without a decision: how long the dedupe key is kept, by the clock of the store
     ``signal``         where not only the first reward of a decision and arm counts, or a default does
     ``logged``         the decision log's part, written in the same step; None: the decision is not logged
@@ -115,11 +115,11 @@ class Trimmed:
     """The outcome of one step of trimming.
 
     ``more``   there may be more to drop: the step did not look at all entries
-    ``held``   learners whose tails need some of the entries: a checkpoint frees these
+    ``needing_checkpoint``   learners whose tails need some of the entries: a checkpoint frees these
     """
 
     more: bool
-    held: Sequence[LearnerId] = ()
+    needing_checkpoint: Sequence[LearnerId] = ()
 
 
 def entry_order(entry_id: str) -> tuple[int, int]:
