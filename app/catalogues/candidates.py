@@ -242,7 +242,7 @@ class CandidateSnapshot(ProposedSnapshot):
         if given.match_dim:
             features = np.hstack((features, given.match_of(names)))
         table = small_table(names, features, revisions[order])
-        return cls(table, partial(base.attributes.taken, rows))
+        return cls(table, partial(base.attributes.of_rows, rows))
 
     @classmethod
     def of_arms(cls, dim: int, arms: Sequence[StoredArm], given: CandidateList) -> CandidateSnapshot:

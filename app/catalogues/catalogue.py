@@ -42,7 +42,7 @@ def unlisted_values(snapshot: Snapshot, listed: Mapping[str, Sequence[str]]) -> 
     rows, attributes = snapshot.eligible(), snapshot.attributes
     for name, values in listed.items():
         is_listed, others, has_other = set(values), Counter[str](), np.zeros(len(rows), dtype=np.bool_)
-        for stored, column, places, codes in attributes.held(name, rows, (Stored.STRING,)):
+        for stored, column, places, codes in attributes.codes_of(name, rows, (Stored.STRING,)):
             distinct, inverse, counts = np.unique(
                 column.numbers_of(codes), return_inverse=True, return_counts=True
             )

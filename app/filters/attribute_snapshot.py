@@ -6,7 +6,7 @@ Notation
     path    a number for a field and a type of its values, see ``names``
 
 A condition compares the different values of a block of entries, or its numbers in a row: no loop runs over
-arms. How much work that is is known before it is done.
+arms. The amount of work is known beforehand.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from app.filters.columns import (
     Numbers,
     OrderTest,
     Test,
-    among,
     are_integers,
+    is_among,
     pushed,
 )
 from app.filters.earlier import Earlier
@@ -53,11 +53,11 @@ Step = Callable[[ColumnBlock, Mask], None]
 class AttributeSnapshot:
     """The attributes at one moment; safe to read from any thread.
 
-    generation  while it stays, entries keep their numbers and what they hold
-    entries     how many there are
-    rows        (entries,) the row of each; -1 for one that is gone. Of several entries of one row the last
-                holds: ``answer[rows[known]] = mask[known]`` with ``known = rows >= 0`` sees to that
-    straight    of the first so many entries, each is of the row of its own number
+    generation  while it stays, entries keep their numbers and contents
+    entries     their number
+    rows        (entries,) the row of each; -1 for a row which is gone. Of several entries of one row the last
+                holds: ``answer[rows[named]] = mask[named]`` with ``named = rows >= 0`` does so
+    straight    number of first entries which are of the row of their own number
 
     A row without an entry is an arm without fields: ``filter.matches((), {})`` answers for it.
     """
@@ -78,7 +78,7 @@ class AttributeSnapshot:
         return len(self.rows)
 
     def evaluate(self, arm_filter: Filter, first: int = 0, out: Mask | None = None) -> Mask:
-        """Which entries from ``first`` on are let in, (entries - first,): in ``out`` if that is given.
+        """Evaluate a filter for the entries from ``first`` on: a mask (entries - first,), ``out`` if given.
 
         Cost: 5 to 100 microseconds for a condition and a block of up to 65,536 entries; blocks that end
         before ``first`` are not read. For an order of strings or of integers beyond 2^53, up to 50
@@ -92,9 +92,9 @@ class AttributeSnapshot:
                 if at >= first:
                     step(block, mask[at - first : at - first + block.size])
                 else:
-                    whole = np.empty(block.size, dtype=np.bool_)
-                    step(block, whole)
-                    mask[: at + block.size - first] = whole[first - at :]
+                    whole_block = np.empty(block.size, dtype=np.bool_)
+                    step(block, whole_block)
+                    mask[: at + block.size - first] = whole_block[first - at :]
         return mask
 
     def work(self, arm_filter: Filter, first: int = 0) -> int:
@@ -112,16 +112,15 @@ class AttributeSnapshot:
         Cost: O(m log entries + values).
         """
         values: list[dict[Labelled, None]] = [{} for _ in range(len(rows))]
-        for stored, column, positions, codes in self.held(name, rows):
+        for stored, column, positions, codes in self.codes_of(name, rows):
             numbers = column.numbers_of(codes).tolist()
             for position, number in zip(positions.tolist(), numbers, strict=True):
                 values[position][KINDS[stored], self.names.value(stored, number)] = None
         return [tuple(value) for value in values]
 
     def matches(self, filters: Sequence[Filter], rows: Rows) -> Iterator[Mask]:
-        """Whether each of these filters lets in each of these rows (m,), one filter after the other.
-
-        Cost: that of reading the fields of all filters for these rows, once; then of each filter m entries.
+        """Evaluate each filter for these rows: masks (m,), one filter after the other. Cost: one reading of
+        the fields of all filters for these rows; then m entries for each filter.
         """
         names, blocks = {name for arm_filter in filters for name in arm_filter.fields}, list[ColumnBlock]()
         for first in range(0, len(rows), MAX_ENTRIES):
@@ -137,7 +136,7 @@ class AttributeSnapshot:
         paths, positions = [np.empty(0, np.uint32)], [np.empty(0, np.uint16)]
         numbers = [np.empty(0, np.float64)]
         for name in names:
-            for stored, column, places, codes in self.held(name, rows, EVERY_STORING):
+            for stored, column, places, codes in self.codes_of(name, rows, EVERY_STORING):
                 paths.append(np.full(len(places), self.names.path(name, stored), np.uint32))
                 positions.append(places.astype(np.uint16))
                 numbers.append(column.numbers_of(codes).astype(np.float64))
@@ -147,12 +146,13 @@ class AttributeSnapshot:
             len(rows), np.concatenate(paths)[order], all_positions[order], np.concatenate(numbers)[order]
         )
 
-    def held(
+    def codes_of(
         self, name: str, rows: Rows, storings: Iterable[Stored] = KINDS
     ) -> Iterator[tuple[Stored, Column, Rows, Numbers]]:
-        """What columns hold of a field: positions (v,) among ``rows`` (m,), and the codes (v,) there.
+        """Read the codes of a field in its columns: positions (v,) among ``rows`` (m,), and the codes (v,)
+        there.
 
-        Of what is stored alike one column after the other. Cost: O(m + v) for each.
+        Values stored alike come one column after the other. Cost: O(m + v) for each.
         """
         entries = self.entries_of(rows)
         inside: list[tuple[ColumnBlock, int, Rows]]
@@ -168,13 +168,13 @@ class AttributeSnapshot:
         for stored in storings:
             path = self.names.path(name, stored)
             for block, first, positions in inside:
-                column = block.held(path) if path is not None else None
+                column = block.find_column(path) if path is not None else None
                 if column is not None:
                     places = (entries[positions] - first).astype(np.uint16)
                     which, codes = column.gathered(places, block.size)
                     yield stored, column, positions[which], codes
 
-    def taken(self, rows: Rows) -> AttributeSnapshot:
+    def of_rows(self, rows: Rows) -> AttributeSnapshot:
         """The attributes of some rows (m,), which are its rows 0, 1, …: to be read by rows, not evaluated.
 
         Cost: O(m).
@@ -216,13 +216,13 @@ class AttributeSnapshot:
         return entries
 
     def _before(self, entry: int) -> int:
-        """The entry of this snapshot that stood where ``entry`` stands now."""
+        """The entry of this snapshot in the place where ``entry`` is now."""
         while entry >= self.entries:
             entry = self.earlier.of(entry)
         return entry
 
     def values_in(self, name: str) -> int:
-        """How many values of a field there are, those that are out of date among them."""
+        """The number of values of a field, outdated ones included."""
         return self._sizes(name, 0).numbers
 
     def _block_of(self, entry: int) -> int:
@@ -269,7 +269,9 @@ class AttributeSnapshot:
                 return sum(self._work(part, start) for part in parts)
 
     def _sizes(self, name: str, start: int) -> _Sizes:
-        """Of the columns of a field in the blocks from ``start`` on; what has none is too little to count."""
+        """The sizes of a field's columns in the blocks from ``start`` on; numbers without a column are too
+        few to count.
+        """
         number = self.names.fields.number_of(name)
         if number is None:
             return _Sizes()
@@ -291,7 +293,7 @@ class AttributeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """Of columns: how many numbers they hold, how many a test is given, and how many of these are codes."""
+    """Sizes of columns: their numbers, the numbers given to a test, and the codes among these."""
 
     numbers: int = 0
     to_test: int = 0
@@ -299,12 +301,12 @@ class _Sizes:
 
 
 def _tested(tests: Sequence[tuple[int, Test | None]], block: ColumnBlock, out: Mask) -> None:
-    held = [(column, test) for path, test in tests if (column := block.held(path)) is not None]
-    if not held:
+    columns_held = [(column, test) for path, test in tests if (column := block.find_column(path)) is not None]
+    if not columns_held:
         out.fill(False)
         return
-    block.test(*held[0], out)
-    for column, test in held[1:]:
+    block.test(*columns_held[0], out)
+    for column, test in columns_held[1:]:
         more = np.empty(block.size, dtype=np.bool_)
         block.test(column, test, more)
         out |= more
@@ -316,7 +318,7 @@ def _negated(step: Step, block: ColumnBlock, out: Mask) -> None:
 
 
 def _combined(operation: np.ufunc, steps: Sequence[Step], block: ColumnBlock, out: Mask) -> None:
-    """What all steps find, or any of them, as ``operation`` says."""
+    """Combine the results of all steps by ``operation``, all of them or any."""
     if not steps:
         out.fill(operation.identity)
         return
@@ -328,7 +330,7 @@ def _combined(operation: np.ufunc, steps: Sequence[Step], block: ColumnBlock, ou
 
 
 def _member_tests(names: Names, members: Sequence[Value]) -> dict[Stored, Test]:
-    """Which numbers equal a member, by how they are stored."""
+    """Tests of numbers for equality with a member, by how the numbers are stored."""
     wanted: dict[Stored, list[float]] = {}
     for member in members:
         stored, number = names.stored(member)
@@ -339,7 +341,7 @@ def _member_tests(names: Names, members: Sequence[Value]) -> dict[Stored, Test]:
 
 def _equals_one(wanted: NDArray[np.float64], numbers: Numbers) -> Mask:
     if len(wanted) > 1:
-        return among(numbers, wanted)
+        return is_among(numbers, wanted)
     number = float(wanted[0])
     # Where both are integers no number of the column is converted, which would take most of the time.
     same: Mask = numbers == (int(number) if are_integers(numbers) and number.is_integer() else number)
@@ -347,7 +349,7 @@ def _equals_one(wanted: NDArray[np.float64], numbers: Numbers) -> Mask:
 
 
 def _order_tests(names: Names, symbol: str, bound: Value) -> dict[Stored, Test]:
-    """Which numbers stand in this order to the bound, by how they are stored."""
+    """Tests of numbers for this order to the bound, by how the numbers are stored."""
     by_code = partial(_ordered_codes, names.values, ORDERS[symbol], bound)
     if isinstance(bound, str):
         return {Stored.STRING: by_code}

@@ -6,8 +6,8 @@ Notation
     path    a number for a field and a type of its values, see ``names``
 
 Entries are only ever appended, so a snapshot is a few references: it costs nothing and stays true whatever
-happens afterwards, and what a filter matches is to be computed for new entries alone. A row that gets another
-document gets another entry, and the later one holds. Compactions renumber entries.
+happens afterwards, and matches of a filter are computed for new entries alone. A row with another document
+gets another entry, and the later one holds. Compactions renumber entries.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AttributeTable:
 
     @property
     def entries(self) -> int:
-        """How many times a row was given fields."""
+        """The number of entries: each time a row was given fields."""
         return self._entries
 
     @property
@@ -109,11 +109,11 @@ class AttributeTable:
         self._compact_if_worth()
 
     def has(self, row: int) -> bool:
-        """Whether a row was ever given fields, be it none."""
+        """True if a row was ever given fields, be it none."""
         return row < len(self._latest) and bool(self._latest[row] >= 0)
 
     def moved(self, position: Rows) -> None:
-        """Rows are renumbered: row r becomes ``position[r]``, or is gone where that is -1.
+        """Rows are renumbered: row r becomes ``position[r]``, or is gone for a position of -1.
 
         Shapes: position (r,), r larger than all rows; no row twice.
         Raises: InvalidShape when a row has no position.
@@ -133,10 +133,9 @@ class AttributeTable:
         self._compact_if_worth()
 
     def take_rows(self, other: AttributeSnapshot, rows: Rows, position: Rows) -> None:
-        """Give rows the fields that they have in another table, where row r is row ``position[r]`` here.
-
-        One that has none there has none here. Shapes: rows (n,), each with a position. Cost: that of the
-        values in the blocks that have an entry of them.
+        """Give rows their fields of another table, where row r is row ``position[r]`` here. A row without
+        fields there has none here. Shapes: rows (n,), each with a position. Cost: the values in the blocks
+        with an entry of these rows.
         """
         entries = other.entries_of(rows)
         is_latest = np.zeros(other.entries, dtype=np.bool_)
@@ -215,24 +214,26 @@ class AttributeTable:
 
     @property
     def is_wasteful(self) -> bool:
-        """Whether most entries were replaced, or are gone."""
+        """True if most entries were replaced, or are gone."""
         return self._entries > 2 * self._live
 
     def begin_compaction(self) -> Compaction:
-        """Work that keeps what is still there alone: run it in any thread, then ``finish_compaction``."""
+        """Make work which keeps the living entries alone: run it in any thread, then
+        ``finish_compaction``.
+        """
         is_latest = np.zeros(self._entries, dtype=np.bool_)
         is_latest[self._latest[self._latest >= 0]] = True
         rows, blocks = self._rows[: self._entries], tuple(self._blocks)
         return Compaction(rows, is_latest, self._names, blocks, self._generation, self._moves)
 
     def finish_compaction(self, done: Compaction) -> None:
-        """Take over what was kept, with the entries that came since.
+        """Take over the living entries, and all entries since.
 
         Nothing happens if the work did not end, or rows were renumbered since it began.
         """
         if not done.is_done or (done.generation, done.moves) != (self._generation, self._moves):
             return
-        compacted = done.made
+        compacted = done.table
         since = np.arange(self._entries) >= len(done.rows)
         compacted._take(self._rows[: self._entries], since, self._names, self._blocks)
         # All fields at once, so that the table stays the object that others hold.
@@ -240,14 +241,14 @@ class AttributeTable:
         self._generation, self._moves, self._snapshot = done.generation + 1, done.moves, None
 
     def _compact_if_worth(self) -> None:
-        """Of a small table at once: it takes a few milliseconds."""
+        """Compact a small table at once, which takes a few milliseconds."""
         if self.is_wasteful and sum(block.values for block in self._blocks) <= self._small_values:
             work = self.begin_compaction()
             work.run()
             self.finish_compaction(work)
 
     def _take(self, rows: Rows32, wanted: Mask, names: Names, blocks: Sequence[ColumnBlock]) -> None:
-        """Append those entries of another table that are ``wanted``, under the names of this one."""
+        """Append the ``wanted`` entries of another table, under the names of this one."""
         rename = partial(_renamed, names, self._names)
         first = 0
         for block in blocks:
@@ -259,13 +260,13 @@ class AttributeTable:
 
 @dataclass(eq=False)
 class Compaction:
-    """A table of the entries of another one that are ``kept``. Shapes: rows, kept (entries,).
+    """A table of the ``wanted`` entries of another one. Shapes: rows, wanted (entries,).
 
     ``generation`` and ``moves`` say which numbering of entries and rows it began with.
     """
 
     rows: Rows32
-    kept: Mask
+    wanted: Mask
     names: Names
     blocks: Sequence[ColumnBlock]
     generation: int
@@ -273,11 +274,11 @@ class Compaction:
     is_done: bool = False
 
     def __post_init__(self) -> None:
-        self.made = AttributeTable()
+        self.table = AttributeTable()
 
     def run(self) -> None:
         """Cost: as that of making all blocks (about a second for a million entries)."""
-        self.made._take(self.rows, self.kept, self.names, self.blocks)
+        self.table._take(self.rows, self.wanted, self.names, self.blocks)
         self.is_done = True
 
 
@@ -297,7 +298,7 @@ def _renumbered(numbers: NDArray[Any], old: Numbering, new: Numbering) -> NDArra
     numbers = numbers.astype(np.int64)
     used = np.bincount(numbers)
     new_numbers = np.zeros(len(used), dtype=np.int64)
-    # Names that nothing uses any more are left behind: that is how they go.
+    # Unused names are left behind: so they go.
     for number in np.flatnonzero(used).tolist():
         new_numbers[number] = new.number(old[number])
     result: NDArray[np.int64] = new_numbers[numbers]
@@ -305,6 +306,6 @@ def _renumbered(numbers: NDArray[Any], old: Numbering, new: Numbering) -> NDArra
 
 
 def _straight(rows: Rows32, first: int) -> int:
-    """How many of these rows, from the beginning, are first, first + 1, and so on."""
+    """The number of rows, from the beginning, which are first, first + 1, and so on."""
     bent = np.flatnonzero(rows != np.arange(first, first + len(rows)))
     return int(bent[0]) if len(bent) else len(rows)

@@ -25,9 +25,9 @@ _SPARSE = 16  # of so many codes one is used, or fewer: a table of all takes lon
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """Pairs of a row and a value that it has. A pair may be there twice.
+    """Pairs of a row and one of its values. A pair may be there twice.
 
-    places  (v,) of the row, among those that were asked for
+    places  (v,) of the row, among the requested ones
     codes   (v,) of the value, below ``count``
     """
 
@@ -36,18 +36,21 @@ class Coded:
     count: int
 
 
-def coded(attributes: AttributeSnapshot, name: str, rows: Rows, few: int = _FEW) -> Coded:
-    """Which of these rows have which values of a field. Shapes: rows (m,), any numbers.
+def coded(attributes: AttributeSnapshot, name: str, rows: Rows, most_sorted: int = _FEW) -> Coded:
+    """The pairs of a row and a value of a field. Shapes: rows (m,), any numbers.
 
-    Cost: O(m + v), besides the different values, which are sorted; of ``few`` values all are sorted.
+    Cost: O(m + v), besides the different values, which are sorted; up to ``most_sorted`` values all are
+    sorted.
     """
     places, codes, count = [np.empty(0, np.int32)], [np.empty(0, np.int32)], 0
-    for stored, pieces in groupby(attributes.held(name, rows), key=itemgetter(0)):
+    for stored, pieces in groupby(attributes.codes_of(name, rows), key=itemgetter(0)):
         columns = []
         for _, column, positions, column_codes in pieces:
             places.append(positions.astype(np.int32))
             columns.append((column, column_codes))
-        renamed, different = _renamed(columns, len(attributes.names.values) if stored in CODED else None, few)
+        renamed, different = _renamed(
+            columns, len(attributes.names.values) if stored in CODED else None, most_sorted
+        )
         codes.append(renamed + np.int32(count))
         count += different
     return Coded(np.concatenate(places), np.concatenate(codes), count)
@@ -61,19 +64,19 @@ def ascending(numbers: Small) -> Rows:
     return order
 
 
-def _renamed(pieces: list[tuple[Column, Numbers]], names: int | None, few: int) -> tuple[Small, int]:
+def _renamed(pieces: list[tuple[Column, Numbers]], names: int | None, most_sorted: int) -> tuple[Small, int]:
     """Codes of several columns as those of one, and how many there are. ``names``: of what has a code."""
     distinct = [column.distinct for column, _ in pieces if column.distinct is not None]
     total = sum(len(column_codes) for _, column_codes in pieces)
     union: NDArray[Any]
-    if total > few and len(distinct) == len(pieces):
+    if total > most_sorted and len(distinct) == len(pieces):
         union = np.unique(np.concatenate(distinct))
         maps = (np.searchsorted(union, column_values).astype(np.int32) for column_values in distinct)
         return np.concatenate(
             [to[column_codes] for to, (_, column_codes) in zip(maps, pieces, strict=True)]
         ), len(union)
     numbers = np.concatenate([column.numbers_of(column_codes) for column, column_codes in pieces])
-    if names is None or total <= few or names > _SPARSE * total:
+    if names is None or total <= most_sorted or names > _SPARSE * total:
         union, renamed = np.unique(numbers, return_inverse=True)
         return renamed.astype(np.int32), len(union)
     numbers = numbers.astype(np.int64)
@@ -96,7 +99,7 @@ def coded_among(
         if number is not None:
             wanted_numbers.setdefault(stored, {})[number] = number_of_value
     positions, codes = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-    for stored, column, inside, column_codes in attributes.held(field, rows):
+    for stored, column, inside, column_codes in attributes.codes_of(field, rows):
         numbers = column.numbers_of(column_codes)
         wanted = np.array(sorted(wanted_numbers.get(stored, ())))
         is_wanted = np.isin(numbers, wanted)

@@ -3,11 +3,11 @@
 Notation
     entry   one document of an arm, see ``attributes``; place: its number in its block
     path    a number for a field and a type of its values, see ``attributes``
-    number  what stands for a value, as a float64: the value itself, or its code in a dictionary
+    number  stands for a value, as a float64: the value itself, or its code in a dictionary
 
 A column holds the numbers of one path. A path of few numbers has no column: its numbers stand with those of
-all other such paths in three arrays. So a block costs memory in proportion to the values that it holds,
-however many paths they spread over.
+all other such paths in three arrays. So a block costs memory in proportion to its values, over however many
+paths.
 """
 
 from __future__ import annotations
@@ -63,24 +63,26 @@ _SIDES: Any = ("left", "right")
 class OrderTest:
     """An order to a bound: it holds for numbers which follow one another in ascending order.
 
-    Integers are compared with an integer, ``whole``, and not converted.
+    Integers are compared with an integer, ``bound_of_integers``, and not converted.
     """
 
     order: Callable[[Any, Any], Any]
     bound: np.float64
-    whole: int = field(init=False)
+    bound_of_integers: int = field(init=False)
 
     def __post_init__(self) -> None:
-        whole = floor(self.bound) if self.order in _OF_FLOOR else ceil(self.bound)
+        bound_of_integers = floor(self.bound) if self.order in _OF_FLOOR else ceil(self.bound)
         # The dataclass is frozen; computed once, since a test is asked of many columns.
-        object.__setattr__(self, "whole", whole)
+        object.__setattr__(self, "bound_of_integers", bound_of_integers)
 
     def __call__(self, numbers: Numbers, out: Mask | None = None) -> Mask:
         result: Mask = _COMPARISONS[self.order](numbers, self._of(numbers), out=out)
         return result
 
     def span(self, ascending: Numbers) -> tuple[int, int]:
-        """First and last + 1 place of those that fulfil it. Cost: O(log m); O(m) for floats of 32 bits."""
+        """First and last + 1 place of the numbers in this order. Cost: O(log m); O(m) for floats of 32
+        bits.
+        """
         order, bound, size = self.order, self._of(ascending), len(ascending)
         side: Literal["left", "right"] = "right" if order in _OF_FLOOR else "left"
         if not size or bound < ascending.item(0):
@@ -93,11 +95,11 @@ class OrderTest:
         return (0, position) if order in _BELOW else (position, size)
 
     def _of(self, numbers: Numbers) -> np.float64 | int:
-        return self.whole if are_integers(numbers) else self.bound
+        return self.bound_of_integers if are_integers(numbers) else self.bound
 
 
 def are_integers(numbers: Numbers) -> bool:
-    """Whether they are stored as integers."""
+    """True if the numbers are stored as integers."""
     return numbers.dtype.kind in "iu"
 
 
@@ -126,9 +128,9 @@ class Column:
     ) -> Column:
         distinct = _narrowed(distinct)
         width = np.min_scalar_type(max(len(distinct) - 1, 0))
-        plain = len(codes) * distinct.itemsize
+        uncoded_bytes = len(codes) * distinct.itemsize
         has_few = len(distinct) <= max(_FEW, len(codes) // _REPEATED)
-        if has_few or len(codes) * width.itemsize + distinct.nbytes < plain:
+        if has_few or len(codes) * width.itemsize + distinct.nbytes < uncoded_bytes:
             return cls(positions, distinct, codes.astype(width))
         return cls(positions, None, (distinct[codes] if numbers is None else numbers).astype(distinct.dtype))
 
@@ -172,12 +174,12 @@ class Column:
         return self.numbers_of(self.codes)
 
     def numbers_of(self, codes: Numbers) -> Numbers:
-        """What these codes (n,) of the column stand for."""
+        """The numbers of these codes (n,) of the column."""
         return codes if self.distinct is None else self.distinct[codes]
 
     @property
     def to_test(self) -> int:
-        """How many numbers a test is given."""
+        """The number of numbers given to a test."""
         return len(self.codes) if self.distinct is None else len(self.distinct)
 
     @property
@@ -198,7 +200,7 @@ class Column:
             _chosen(test(self.distinct), self.codes, out)
 
     def gathered(self, positions: Slots, size: int) -> tuple[NDArray[np.int64], Numbers]:
-        """Which of these places each code is of, and the codes themselves. ``size``: of the block.
+        """The codes at these places, and for each code the index of its place. ``size``: of the block.
 
         Shapes: places (n,), any below ``size`` -> (v,), (v,). Cost: O(n log m + v) or O(size + v).
         """
@@ -294,15 +296,15 @@ class ColumnBlock:
         paths, positions, numbers = paths[order], positions[order], numbers[order]
         starts = np.flatnonzero(np.diff(paths, prepend=paths[:1] + np.uint32(1)))
         ends = np.append(starts[1:], len(paths))
-        rest = np.ones(len(paths), dtype=np.bool_)
+        is_loose = np.ones(len(paths), dtype=np.bool_)
         for run in np.flatnonzero(ends - starts >= _COLUMN_LEAST).tolist():
             part = slice(starts[run], ends[run])
             dense = ends[run] - starts[run] == size and bool((positions[part] == np.arange(size)).all())
             columns[int(paths[starts[run]])] = Column.of(
                 None if dense else positions[part].copy(), numbers[part]
             )
-            rest[part] = False
-        return cls(size, columns, paths[rest], positions[rest], numbers[rest])
+            is_loose[part] = False
+        return cls(size, columns, paths[is_loose], positions[is_loose], numbers[is_loose])
 
     @classmethod
     def merged(cls, blocks: Sequence[ColumnBlock]) -> ColumnBlock:
@@ -316,10 +318,10 @@ class ColumnBlock:
             )
             columns[path] = Column.merged([piece for piece in result if len(piece[2])], size)
         merged_paths = np.array(sorted(columns), dtype=np.uint32)
-        rests = [~among(block.paths, merged_paths) for block in blocks]
+        rests = [~is_among(block.paths, merged_paths) for block in blocks]
         parts = [
-            (block.paths[rest], block.places[rest] + np.uint16(first), block.numbers[rest])
-            for first, block, rest in zip(firsts, blocks, rests, strict=True)
+            (block.paths[loose], block.places[loose] + np.uint16(first), block.numbers[loose])
+            for first, block, loose in zip(firsts, blocks, rests, strict=True)
         ]
         paths, positions, numbers = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return cls.of(size, paths, positions, numbers, columns)
@@ -335,7 +337,7 @@ class ColumnBlock:
 
     @cached_property
     def values(self) -> int:
-        """How many numbers it holds."""
+        """The number of numbers in the block."""
         return len(self.numbers) + sum(len(column) for column in self.columns.values())
 
     @cached_property
@@ -343,7 +345,7 @@ class ColumnBlock:
         arrays = self.paths.nbytes + self.places.nbytes + self.numbers.nbytes
         return _BLOCK_BYTES + arrays + sum(column.memory_bytes for column in self.columns.values())
 
-    def held(self, path: int) -> Column | None:
+    def find_column(self, path: int) -> Column | None:
         """The column of a path; None: no entry has a number of it."""
         column = self.columns.get(path)
         if column is None and len(self.paths):
@@ -368,7 +370,7 @@ class ColumnBlock:
         out[positions] = True
 
     def renumbered(self, stays: Mask, rename: Rename) -> ColumnBlock:
-        """A block of the entries that are kept alone, under other paths and numbers.
+        """A block of the kept entries alone, under other paths and numbers.
 
         Shapes: kept (size,), at least one of them. Cost: as that of making it.
         """
@@ -385,8 +387,8 @@ class ColumnBlock:
         return ColumnBlock.of(int(np.count_nonzero(stays)), paths, place_of[positions], of_all)
 
 
-def among(values: NDArray[Any], ascending: NDArray[Any]) -> Mask:
-    """Which values are among those known, which ascend."""
+def is_among(values: NDArray[Any], ascending: NDArray[Any]) -> Mask:
+    """A mask of the values found in ``ascending``."""
     if not len(ascending):
         return np.zeros(len(values), dtype=np.bool_)
     nearest = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)

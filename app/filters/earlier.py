@@ -1,4 +1,4 @@
-"""Which entry of a column each one replaced: attributes of arms are only ever appended."""
+"""The entries replaced by later ones of the same row: attributes of arms are only ever appended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from shortlist.index.arrays import grown
 
 
 class Earlier:
-    """For every entry the one that it replaced, -1 for none. Snapshots share it; empty until one did."""
+    """For every entry its predecessor, -1 without one. Snapshots share the array; empty without
+    predecessors.
+    """
 
     def __init__(self) -> None:
         self.entries = np.empty(0, dtype=np.int32)

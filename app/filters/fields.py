@@ -27,7 +27,7 @@ class ValueKind(IntEnum):
 
 
 class Stored(IntEnum):
-    """How values are stored; NOTHING is in every entry that has a field without values."""
+    """The forms in which values are stored; NOTHING is in every entry of a field without values."""
 
     NOTHING = 0
     BOOLEAN = 1

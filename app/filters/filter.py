@@ -135,11 +135,11 @@ class Filter:
         return frozenset(_fields(self.expression))
 
     def matches(self, tags: Iterable[str], metadata: Mapping[str, Any]) -> bool:
-        """Whether an arm of these tags and metadata is let in. This is the definition of a filter."""
+        """Return whether an arm of these tags and metadata matches. This is the definition of a filter."""
         return _holds(self.expression, fields_of(tags, metadata))
 
     def both(self, other: Filter) -> Filter:
-        """The filter that matches what both match. It may be larger than ``parse`` allows."""
+        """The filter matched by the arms which match both. It may be larger than ``parse`` allows."""
         if self == other or other.expression == AllOf(()):
             return self
         if self.expression == AllOf(()):
@@ -164,14 +164,14 @@ def compared(expression: Expression) -> Iterator[tuple[str, frozenset[ValueKind]
 
 
 def none_of(filters: Sequence[Filter]) -> Filter:
-    """The filter that matches what none of these matches. It may be larger than ``parse`` allows."""
+    """The filter matched by the arms which match none of these. It may be larger than ``parse`` allows."""
     expression = _negated(_any_of(arm_filter.expression for arm_filter in filters))
     document = {"$not": {"$or": [arm_filter.document for arm_filter in filters]}}
     return Filter(expression.key, document, sum(arm_filter.conditions for arm_filter in filters), expression)
 
 
 def parse(document: object, path: FieldPath = ("filter",)) -> Filter:
-    """Read a filter, which takes the document over: it is not copied, and must not be changed after.
+    """Read a filter, which takes the document over, uncopied: the document must not be changed after.
 
     path    of the filter in what was given; errors name the path within it
     Raises: Invalid, which names up to ``MAX_ERRORS`` places and repeats no value.

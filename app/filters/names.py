@@ -1,8 +1,8 @@
-"""What numbers stand for: fields, and values of each type.
+"""Numbers for fields, and for values of each type.
 
 Notation
     path    ``STORINGS`` times the number of a field, plus how its values are stored
-    code    the number of a value that no float64 stands for, in the order in which they were first met
+    code    the number of a value without a float64, in the order of first occurrence
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _text(name: Name) -> str:
 
 @dataclass(frozen=True)
 class Names:
-    """What numbers stand for: fields, and the values that are stored by codes."""
+    """Numbers for fields, and for the values stored by codes."""
 
     fields: Numbering = field(default_factory=Numbering)
     values: Numbering = field(default_factory=Numbering)
@@ -98,7 +98,7 @@ class Names:
         return None if number is None else number * STORINGS + stored
 
     def stored(self, value: Value) -> tuple[Stored, float | None]:
-        """How a value is stored, and its number; None if it is the code of a value that no arm has."""
+        """The form and the number of a value; None for the code of a value which no arm has."""
         if isinstance(value, str):
             return Stored.STRING, self.values.number_of(value)
         if isinstance(value, bool):

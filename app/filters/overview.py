@@ -1,4 +1,4 @@
-"""What the fields of a catalogue's arms are, for people: types with counts, frequent values, arms in order.
+"""The fields of a catalogue's arms, for people: types with counts, frequent values, arms in order.
 
 Notation
     row     an arm's number; entry, place: see ``attribute_snapshot`` and ``columns``
@@ -59,7 +59,7 @@ class FieldSummary(Answer, frozen=True, omit_defaults=True):
 
 
 class FieldOverview:
-    """The fields of those arms alone that have these rows. Cost of making one: O(rows + entries)."""
+    """The fields of the arms in these rows alone. Cost of making one: O(rows + entries)."""
 
     def __init__(self, attributes: AttributeSnapshot, rows: Rows) -> None:
         self._attributes = attributes
@@ -148,13 +148,13 @@ class FieldOverview:
         return sorted(str(self._attributes.names.fields[number]) for number in numbers)
 
     def _arms_by_type(self, name: str) -> tuple[int, dict[str, int]]:
-        """How many arms have the field, and by the type of its values."""
+        """The number of arms with the field, and their numbers by the type of the field's values."""
         having, counts = 0, dict[str, int]()
         for block, is_shown in zip(self._attributes.blocks, self._is_shown, strict=True):
             masks = dict[str, Mask]()
             for stored in Stored:
                 path = self._attributes.names.path(name, stored)
-                column = None if path is None else block.held(path)
+                column = None if path is None else block.find_column(path)
                 if column is not None:
                     mask = masks.setdefault(_type(stored), np.zeros(block.size, dtype=np.bool_))
                     mask[slice(None) if column.places is None else column.places] = True
@@ -170,7 +170,7 @@ class FieldOverview:
             path = self._attributes.names.path(name, stored)
             numbers, counts = list[NDArray[np.float64]](), list[NDArray[np.int64]]()
             for block, is_shown in zip(self._attributes.blocks, self._is_shown, strict=True):
-                column = None if path is None else block.held(path)
+                column = None if path is None else block.find_column(path)
                 if column is not None:
                     shown_numbers = column.numbers[
                         is_shown if column.places is None else is_shown[column.places]
@@ -184,7 +184,7 @@ class FieldOverview:
 
 
 def unknown_fields(attributes: AttributeSnapshot, names: Iterable[str]) -> list[str]:
-    """Those of the fields that no arm has had, sorted. Cost: O(names)."""
+    """The fields which no arm has had, sorted. Cost: O(names)."""
     fields = attributes.names.fields
     return [name for name in sorted(names) if fields.number_of(name) is None]
 
@@ -204,7 +204,7 @@ def in_order(
     cursor: str | None,
     limit: int,
 ) -> list[tuple[int, str]]:
-    """The first ``limit`` of the rows (n,) by the values of a field, each with the cursor of what follows it.
+    """The first ``limit`` of the rows (n,) by the values of a field, each with the cursor of the next one.
 
     Arms without a value are last, of equal ones the oldest is first. Numbers come before texts, and those
     before true and false; a text counts by its first ``SORTED_CHARS`` characters, an arm of several values by
@@ -244,7 +244,7 @@ def _place_of(cursor: str, order: str, name: str) -> tuple[bool, int, Value, int
 
 
 def _read(cursor: str, form: Any) -> Any:
-    """What a cursor of this form says. Raises Invalid."""
+    """Decode a cursor of this form. Raises Invalid."""
     try:
         return msgspec.json.decode(decode_cursor(cursor), type=form)
     except msgspec.DecodeError:

@@ -1,6 +1,7 @@
-"""What one process has of a catalogue: its arms, their attributes, and the structure that searches them.
+"""One process's part of a catalogue: its arms, their attributes, and the structure for searches.
 
-All parts speak of rows of one table. So a change that renumbers or kills rows is done here, for all at once.
+All parts speak of rows of one table. So a change of row numbers, or a death of rows, is applied here to all
+parts at once.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class IndexContent:
     """See the module. For the thread of the event loop.
 
     ``structure`` None: all arms are scanned. ``plan`` None: nothing was measured yet.
-    ``described``: the rows that got attributes, for the processes that share them. ``changes``: so many arms
-    were written since the plan.
+    ``described``: rows with new attributes, for the processes which share them. ``changes``: number of arms
+    written since the plan.
     """
 
     def __init__(self, dim: int, described: DescribedRows) -> None:
@@ -44,7 +45,9 @@ class IndexContent:
     def upsert(
         self, ids: Sequence[str], features: NDArray[np.float64], revisions: Sequence[int]
     ) -> int | None:
-        """How many arms were replaced; None: none is new or of a later revision. See ``LiveIndex.upsert``."""
+        """Insert or replace arms; return the number of replaced ones, None without a new arm or later
+        revision. See ``LiveIndex.upsert``.
+        """
         rows = self.table.rows_of(ids)
         changed = self.table.changed(ids, rows, revisions)
         if not changed:
@@ -94,7 +97,7 @@ class IndexContent:
         self.plan, self.changes = plan, 0
         structure, since, positions = job.structure, job.table, job.positions_now
         if structure is not None and positions is not None:
-            # Arms that died before a compaction have no row after it: the structure knows their old rows.
+            # Arms dead before a compaction have no row after it: the structure knows their old rows.
             structure.tombstone(np.flatnonzero(since.is_alive(np.arange(since.rows)) & (positions < 0)))
             structure = structure.moved(positions, end_of(positions[: structure.covered]))
         if structure is not None:
@@ -103,10 +106,9 @@ class IndexContent:
         self.structure = structure
 
     def take_publication(self, job: Adoption, compacted: ArmTable) -> tuple[Rows, bool]:
-        """Take the arms and attributes of a publication, and what came since the work on it began.
-
-        Of one that another process made also its structure, in place of the one here. Returns where all rows
-        are now, and whether those that are left keep their order.
+        """Take the arms and attributes of a publication, and all changes since the work began. A publication
+        of another process also brings its structure, in place of the one here. Returns the new positions of
+        all rows, and whether the remaining rows keep their order.
         """
         is_adopted = not isinstance(job, Publishing)
         if is_adopted:

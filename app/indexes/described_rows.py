@@ -1,4 +1,4 @@
-"""Which rows of a table got tags or metadata since a moment."""
+"""The rows of a table with new tags or metadata since a moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DescribedUntil:
     folds: int
 
     def after(self, version: int) -> Rows:
-        """Rows that may have been described after this version, each once. Shape: -> (m,)."""
+        """Rows with possible descriptions after this version, each once. Shape: -> (m,)."""
         described = max((count for mark, count in self.marks if mark <= version), default=0)
         return np.unique(self.rows[described:])
 
@@ -27,7 +27,7 @@ class DescribedUntil:
 class DescribedRows:
     """See the module. One thread changes it. Memory: 24 bytes for each row at most, or 1 MB.
 
-    ``most``: so many are noted before each row is kept once.
+    ``most``: number of notes after which each row is kept once.
     """
 
     def __init__(self, most: int) -> None:
@@ -52,7 +52,7 @@ class DescribedRows:
         self._folds, self._most = self._folds + 1, max(2 * self._count, self._least_most)
 
     def reached(self, version: int) -> None:
-        """All that was noted is in this version of the catalogue."""
+        """All notes so far are in this version of the catalogue."""
         if self._marks and version < self._marks[-1][0]:
             self._marks.clear()  # the store has lost writes
         if not self._marks or self._marks[-1][1] < self._count:
@@ -62,12 +62,12 @@ class DescribedRows:
         return DescribedUntil(self._rows[: self._count], tuple(self._marks), self._folds)
 
     def since(self, before: DescribedUntil) -> Rows:
-        """Rows that were noted after that, each once, and possibly others. Shape: -> (m,)."""
+        """Rows noted after that moment, each once, and possibly others. Shape: -> (m,)."""
         first = len(before.rows) if before.folds == self._folds else 0
         return np.unique(self._rows[first : self._count])
 
     def after(self, version: int, position: Rows) -> DescribedRows:
-        """What may be later than a version alone, of rows r that are now ``position[r]`` >= 0."""
+        """Rows possibly later than a version alone, renumbered: row r is now ``position[r]`` >= 0."""
         later_rows = DescribedRows(self._least_most)
         rows = position[self.until_now().after(version)]
         later_rows.note(rows[rows >= 0])

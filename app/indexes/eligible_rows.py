@@ -1,9 +1,9 @@
-"""The arms that a filter matches, as rows of a table, and how they follow a catalogue that changes.
+"""The arms matched by a filter, as rows of a table, and how they follow a changing catalogue.
 
-Rows, tombstones and entries of attributes are only ever appended. So what was found for an earlier snapshot
-stays true but for what was appended since, and only that is looked at.
+Rows, tombstones and entries of attributes are only ever appended. So the matches of an earlier snapshot stay
+true, and only rows, tombstones and entries appended since are looked at.
 
-A new filter is evaluated in memory that the one before it used, for fresh memory costs more time than a
+A new filter is evaluated in the memory of the filter before it, for fresh memory costs more time than a
 comparison. Of few rows their numbers alone are kept, of many a byte for every row of the table.
 """
 
@@ -34,16 +34,17 @@ _SCRATCH = threading.local()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """Rows that a filter matches that it did not before, and rows that it no longer matches. Both ascend."""
+    """Rows newly matched by a filter, and rows no longer matched. Both ascend."""
 
     came: Rows
     went: Rows
 
 
-class Moment(NamedTuple):
-    """Which snapshot of the arms and of their attributes. ``size``: K; ``dead``: number of tombstones.
+class TableVersion(NamedTuple):
+    """A snapshot of the arms and of their attributes, by numbers. ``size``: K; ``dead``: number of
+    tombstones.
 
-    ``number``: of the table. One moment of a table is less than a later one.
+    ``number``: of the table. One version of a table is less than a later one.
     """
 
     number: int
@@ -53,25 +54,25 @@ class Moment(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, table: TableSnapshot, attributes: AttributeSnapshot) -> Moment:
+    def of(cls, table: TableSnapshot, attributes: AttributeSnapshot) -> TableVersion:
         return cls(table.number, attributes.generation, attributes.entries, len(table.dead), table.rows)
 
-    def precedes(self, other: Moment) -> bool:
-        """Whether the other one is the same or a later one, of the same table and the same entries."""
+    def precedes(self, other: TableVersion) -> bool:
+        """True if ``other`` is the same or a later snapshot, of the same table and the same entries."""
         return self[:2] == other[:2] and all(mine <= theirs for mine, theirs in zip(self, other, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class EligibleRows:
-    """The living rows that a filter matches, at one moment. It never changes.
+    """The living rows matched by a filter, at one moment. Immutable.
 
-    ``held``: the rows, ascending (count,), or a mask (K,) that is True for them.
-    ``step`` is what changed since the one of number ``follows``, if it was made from that one.
+    ``rows_or_mask``: the rows, ascending (count,), or a mask (K,) of them. ``step``: the change since the
+    rows of number ``follows``, for rows made from those.
     """
 
-    moment: Moment
+    version: TableVersion
     count: int
-    held: NDArray[Any]
+    rows_or_mask: NDArray[Any]
     follows: int = -1
     step: Change | None = None
     number: int = field(default_factory=lambda: next(_NUMBERS))
@@ -79,43 +80,44 @@ class EligibleRows:
     @property
     def table_number(self) -> int:
         """The number of the table whose rows they are."""
-        return self.moment.number
+        return self.version.number
 
     @cached_property
     def rows(self) -> Rows:
         """The rows, ascending (count,)."""
-        rows: Rows = np.flatnonzero(self.held) if self._is_mask else self.held
+        rows: Rows = np.flatnonzero(self.rows_or_mask) if self._is_mask else self.rows_or_mask
         return rows
 
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
         """True for those rows (K,)."""
         if not self._is_mask:
-            mask = np.zeros(self.moment.size, dtype=np.bool_)
-            mask[self.held] = True
+            mask = np.zeros(self.version.size, dtype=np.bool_)
+            mask[self.rows_or_mask] = True
             return mask
-        held: NDArray[np.bool_] = self.held
-        return held
+        return self.rows_or_mask
 
     @property
     def _is_mask(self) -> bool:
-        return bool(self.held.dtype == np.bool_)
+        return bool(self.rows_or_mask.dtype == np.bool_)
 
     def memory_bytes(self, *, listed: bool) -> int:
         """Memory of the arrays, also of those not made yet. ``listed``: its rows are asked for."""
-        return self.moment.size + (8 * self.count if listed else 0)
+        return self.version.size + (8 * self.count if listed else 0)
 
     def is_of(self, table: TableSnapshot, attributes: AttributeSnapshot) -> bool:
-        """Whether nothing has changed since."""
-        return self.moment == Moment.of(table, attributes)
+        """True if neither the table nor the attributes changed since."""
+        return self.version == TableVersion.of(table, attributes)
 
     def since(self, before: EligibleRows) -> Change:
-        """What changed since an earlier moment of the same table. Cost: K, or nothing if made from it."""
+        """The change since an earlier moment of the same table. Cost: K, or nothing for rows made from
+        ``before``.
+        """
         if before is self:
             return Change(NO_ROWS, NO_ROWS)
         if self.step is not None and self.follows == before.number:
             return self.step
-        size_before = before.moment.size
+        size_before = before.version.size
         differs = np.flatnonzero(self.mask[:size_before] != before.mask)
         later = np.flatnonzero(self.mask[size_before:]) + size_before
         is_in = self.mask[differs]
@@ -123,19 +125,18 @@ class EligibleRows:
 
 
 def renumbered(before: EligibleRows, position: Rows, table: TableSnapshot) -> EligibleRows:
-    """The same rows in a table that renumbers them: row r is now ``position[r]``, -1 if it is gone.
-
-    For ``since`` alone: nothing is known of what came since. Cost: K.
+    """The same rows in a renumbered table: row r is now ``position[r]``, -1 for a row which is gone. For
+    ``since`` alone: later changes are unknown. Cost: K.
     """
     rows = position[before.rows]
     mask = np.zeros(table.rows, dtype=np.bool_)
     mask[rows[rows >= 0]] = True
-    return EligibleRows(Moment(table.number, -1, 0, 0, table.rows), int(np.count_nonzero(mask)), mask)
+    return EligibleRows(TableVersion(table.number, -1, 0, 0, table.rows), int(np.count_nonzero(mask)), mask)
 
 
 def rows_left(table: TableSnapshot, attributes: AttributeSnapshot, mask: NDArray[np.bool_]) -> EligibleRows:
     """The rows of a mask (K,), at this moment."""
-    return EligibleRows(Moment.of(table, attributes), int(np.count_nonzero(mask)), mask)
+    return EligibleRows(TableVersion.of(table, attributes), int(np.count_nonzero(mask)), mask)
 
 
 def eligible_rows(
@@ -144,16 +145,16 @@ def eligible_rows(
     attributes: AttributeSnapshot,
     before: EligibleRows | None = None,
 ) -> EligibleRows:
-    """Find the living rows that ``arm_filter`` lets in. ``table`` and ``attributes`` are of one moment.
+    """Find the living rows matched by ``arm_filter``. ``table`` and ``attributes`` are of one moment.
 
-    ``before``: what was found for an earlier moment. Cost: ``work`` reads, and a copy of the mask.
+    ``before``: the rows found for an earlier moment. Cost: ``work`` reads, and a copy of the mask.
     """
-    now = Moment.of(table, attributes)
-    if before is not None and before.moment == now:
+    current = TableVersion.of(table, attributes)
+    if before is not None and before.version == current:
         return before
-    if before is None or not before.moment.precedes(now):
-        return EligibleRows(now, *_of_all(arm_filter, table, attributes))
-    _, _, entries, dead, size_before = before.moment
+    if before is None or not before.version.precedes(current):
+        return EligibleRows(current, *_of_all(arm_filter, table, attributes))
+    _, _, entries, dead, size_before = before.version
     mask = np.empty(table.rows, dtype=np.bool_)
     mask[:size_before] = before.mask
     if attributes.straight < table.rows:
@@ -163,15 +164,15 @@ def eligible_rows(
     mask[table.dead[dead:]] = False
     step = _step(before, mask, attributes.rows[entries:], table.dead[dead:])
     count = before.count + len(step.came) - len(step.went)
-    return EligibleRows(now, count, mask, before.number, step)
+    return EligibleRows(current, count, mask, before.number, step)
 
 
 def _of_all(
     arm_filter: Filter, table: TableSnapshot, attributes: AttributeSnapshot
 ) -> tuple[int, NDArray[Any]]:
-    """How many living rows match, and which: as ``held``.
+    """The number of living matches, and the matches as in ``rows_or_mask``.
 
-    Few of them are looked for in words of eight rows, and then in the words that have any.
+    Few matches are sought in words of eight rows, and then in the words which have any.
     """
     scratch = _scratch(table.rows)
     mask = scratch[: table.rows]
@@ -193,14 +194,13 @@ def _of_all(
 
 
 def _of_no_fields(arm_filter: Filter) -> bool:
-    """Whether an arm without any attribute is let in."""
+    """True if an arm without any attribute matches."""
     return arm_filter.matches((), {})
 
 
 def _scratch(rows: int) -> NDArray[np.bool_]:
-    """Memory for a mask of so many rows, in whole words, of which what is too much is False.
-
-    Unless it is large, the same for all filters that a thread evaluates.
+    """Memory for a mask of so many rows, in whole words, with False after the rows. Unless large, the same
+    memory serves all filters of a thread.
     """
     size = -(-rows // _WORD) * _WORD
     mask: NDArray[np.bool_] | None = getattr(_SCRATCH, "mask", None)
@@ -216,8 +216,8 @@ def work(
     arm_filter: Filter, table: TableSnapshot, attributes: AttributeSnapshot, before: EligibleRows | None
 ) -> int:
     """About how many values ``eligible_rows`` reads."""
-    is_usable = before is not None and before.moment.precedes(Moment.of(table, attributes))
-    return attributes.work(arm_filter, before.moment.entries if before is not None and is_usable else 0)
+    is_usable = before is not None and before.version.precedes(TableVersion.of(table, attributes))
+    return attributes.work(arm_filter, before.version.entries if before is not None and is_usable else 0)
 
 
 def _write(
@@ -235,8 +235,8 @@ def _write(
 
 
 def _step(before: EligibleRows, mask: NDArray[np.bool_], described: NDArray[np.int32], died: Rows) -> Change:
-    """What changed, when only rows that were described, that died and that are new can have changed."""
-    size_before = before.moment.size
+    """The change of the matches. Only described, dead and new rows can have changed."""
+    size_before = before.version.size
     touched: Rows = np.concatenate((described, died))
     touched = touched[(touched >= 0) & (touched < size_before)]
     touched = touched[before.mask[touched] != mask[touched]]

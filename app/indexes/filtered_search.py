@@ -1,8 +1,8 @@
-"""Exact searches of the arms that a filter matches, for which nothing was made before.
+"""Exact searches of the arms matched by a filter, without preparation.
 
 Notation
     K, d        rows of the table, dimension
-    n           rows that the filter matches
+    n           rows matched by the filter
 
     gather      copies the n rows side by side and multiplies: n d reads at random places
     mask        multiplies all K rows and strikes out the others: K d reads in a row
@@ -36,19 +36,19 @@ _SCRATCH = threading.local()
 def search_exactly(
     table: TableSnapshot, eligible: EligibleRows, query: Vector, k: int, exclude: Rows
 ) -> TopK:
-    """The best ``k`` rows that match, by gathering or by a mask, whichever should be faster."""
+    """The best ``k`` matching rows, by gathering or by a mask, whichever should be faster."""
     if is_gathered(table, eligible):
         return gather(table, eligible.rows, query, k, exclude)
     return mask(table, eligible, query, k, exclude)
 
 
 def is_gathered(table: TableSnapshot, eligible: EligibleRows) -> bool:
-    """Whether gathering should be faster than a scan with a mask."""
+    """True if gathering should be faster than a scan with a mask."""
     return GATHER_ROWS * eligible.count < table.rows
 
 
 def exact_reads(table: TableSnapshot, eligible: EligibleRows) -> int:
-    """The work of ``search_exactly``, in numbers that a scan would read in the same time."""
+    """The work of ``search_exactly``: as many numbers as a scan reads in the same time."""
     return min(GATHER_ROWS * eligible.count, table.rows) * table.dim
 
 
@@ -90,9 +90,8 @@ def masked_contenders(
 
 
 def _best_let_in(approximate: NDArray[Any], mask: NDArray[np.bool_], error: float) -> Rows | None:
-    """Rows that could be the best of ``mask``; None: not one of the first few is in it.
-
-    Where most are let in, this takes much less than to strike out the others. It does strike out some.
+    """Rows which could be the best of ``mask``; None: none of the first few is in the mask. Where most rows
+    match, this takes much less time than to strike out all others.
     """
     for _ in range(_LOOKED_AT):
         rows = candidates(approximate, error, 1)
@@ -110,7 +109,7 @@ def strike_out(approximate: NDArray[np.floating[Any]], mask: NDArray[np.bool_]) 
     if approximate.dtype != np.float32:
         np.copyto(approximate, -np.inf, where=~mask)
         return
-    added = _kept("added", _STRUCK_TOGETHER, np.dtype(np.uint32))
+    added = _scratch("added", _STRUCK_TOGETHER, np.dtype(np.uint32))
     for start in range(0, len(mask), _STRUCK_TOGETHER):
         left_out = ~mask[start : start + _STRUCK_TOGETHER]
         bits = added[: len(left_out)]
@@ -120,7 +119,7 @@ def strike_out(approximate: NDArray[np.floating[Any]], mask: NDArray[np.bool_]) 
 
 
 def contenders(table: TableSnapshot, rows: Rows, query: Vector, k: int) -> Rows:
-    """Those of ``rows`` that could be the best ``k`` of them.
+    """The part of ``rows`` with a chance of being among the best ``k`` of them.
 
     Gathered in float64, for there a row's numbers are side by side.
     """
@@ -134,10 +133,10 @@ def contenders(table: TableSnapshot, rows: Rows, query: Vector, k: int) -> Rows:
 
 def reused_scores(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Memory for ``count`` scores; of a few, the same for all searches of a thread."""
-    return np.empty(count, dtype=dtype) if count > _SCORES_KEPT else _kept("scores", count, dtype)
+    return np.empty(count, dtype=dtype) if count > _SCORES_KEPT else _scratch("scores", count, dtype)
 
 
-def _kept(name: str, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _scratch(name: str, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Memory for ``count`` numbers, which this thread was given under this name before, or new."""
     scratch: NDArray[Any] | None = getattr(_SCRATCH, name, None)
     if scratch is None or len(scratch) < count or scratch.dtype != dtype:
@@ -153,7 +152,7 @@ def _products(features: Matrix, rows: Rows, query: Vector) -> Vector:
     if len(rows) <= length:
         products: Vector = features.take(rows, axis=0) @ query
         return products
-    piece = _kept("numbers", length * dim, features.dtype).reshape(length, dim)
+    piece = _scratch("numbers", length * dim, features.dtype).reshape(length, dim)
     products = np.empty(len(rows))
     for start in range(0, len(rows), length):
         part = rows[start : start + length]

@@ -32,10 +32,10 @@ CHOICES = ("auto", "exact", *(candidate.kind for candidate in CANDIDATES))
 
 
 def is_forced(options: IndexOptions) -> bool:
-    """Whether the owner asks for one structure, however large the catalogue is."""
+    """True if the owner asks for one structure, however large the catalogue is."""
     return any(options.kind == candidate.kind for candidate in CANDIDATES)
 
 
 def saving_of(kind: IndexKind) -> Saving | None:
-    """How a structure of this kind is shared between processes; None: it is not."""
+    """The ``Saving`` of a kind of structure, for sharing between processes; None: the kind is not shared."""
     return planner.saving_of(kind, CANDIDATES)

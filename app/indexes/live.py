@@ -1,12 +1,12 @@
 """The index of one catalogue in one process: exact at once, faster after maintenance, always up to date.
 
-What a catalogue goes through (``Serving.stage``), and the work that leads on:
+The stages of a catalogue (``Serving.stage``), and the work between them:
 
     empty
       |  arms come
       v
     small, unplanned    all arms are scanned
-      |  begin_maintenance: probes are answered by each structure that may serve
+      |  begin_maintenance: probes are answered by each possible structure
       v
     planned             the fastest structure serves, or a scan; arms that came since are scanned beside it.
       |                 After deaths it is measured again (begin_measurement), and scanned where it finds too
@@ -21,13 +21,12 @@ What a catalogue goes through (``Serving.stage``), and the work that leads on:
 Dead rows are taken out by a compaction, which renumbers the rows (begin_maintenance). Of several processes
 one makes publications, and the others take arms and structures from these (begin_sharing).
 
-All changes come from one thread, the event loop; searches run over immutable snapshots in any thread. Work
-is done in another thread over a frozen snapshot, while the catalogue goes on changing: the call that finishes
-it applies what happened since, and serves the result. Work that was cancelled or failed changes nothing.
+All changes come from one thread, the event loop; searches run over immutable snapshots in any thread. Work is
+done in another thread over a frozen snapshot, while the catalogue goes on changing: ``finish`` applies all
+changes since, and serves the result. Cancelled or failed work changes nothing.
 
 Three kinds of work may be under way at once, one of each kind; all but sharing take turns (``cancellation``).
-Arms that come and go spoil none of them. What another kind does meanwhile may, where it gives the rows other
-numbers:
+New and deleted arms spoil none of them. Work of another kind may, by renumbering the rows:
 
     begin_         what it does                 when rows were renumbered meanwhile
     maintenance    compacts the arms            dropped: only a publication can have done that
@@ -36,7 +35,7 @@ numbers:
     measurement    probes a graph again         holds, as long as the graph is the same
     sharing        takes or makes arms of all   dropped, and begun again
 
-Whoever runs work finishes it, however it ended.
+The caller who runs work finishes it, however it ended.
 """
 
 from __future__ import annotations
@@ -73,8 +72,8 @@ from shortlist.types import Vector
 __all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Work"]
 
 _RECENT_QUERIES = 256
-# Several processes leave compactions to their maker. One that waits for it so long that this share is dead
-# compacts its own arms.
+# Several processes leave compactions to their maker. A process which waits until this share is dead compacts
+# its own arms.
 _DEAD_ALONE = 0.5
 
 Work = Maintenance | Measurement | Adoption
@@ -84,17 +83,17 @@ Work = Maintenance | Measurement | Adoption
 class LiveIndex:
     """See the module. Everything but ``run`` of a job and searching is for one thread.
 
-    ``cache``: the file that keeps a structure between runs. ``seed`` fixes graphs and probes. ``threads``: of
-    a build, by default all cores but one. ``shared``: what several processes share, None: there is only one.
+    ``cache``: the file with a structure, kept between runs. ``seed`` fixes graphs and probes. ``threads``: of
+    a build, by default all cores but one. ``shared``: the files of several processes, None for one process.
     ``limits``: when work is due.
 
-    ``content``      what is searched
+    ``content``      the arms, their attributes and the structure
     ``sharing``      with other processes; None: there is only one
     ``failures``     why the last work of a kind failed, by the kind
-    ``rest_until``   no plan is made earlier, unless what serves soon serves no longer
+    ``rest_until``   no plan is made earlier, unless the present structure soon cannot serve
     ``written_at``   when an arm last came
-    ``settles_at``   where nothing is due after this moment, nothing will be until something changes, and then
-                     it is later
+    ``settles_at``   without due work after this moment, none will be due until a change, which moves this
+                     moment
     """
 
     def __init__(
@@ -159,11 +158,11 @@ class LiveIndex:
         return self.content.table.row_of(arm_id) is not None
 
     def reserve(self, arms: int) -> None:
-        """Have room for so many arms in all, so that none is copied while they come."""
+        """Have room for so many arms in all, so none is copied while they come."""
         self.content.table.reserve(arms)
 
     def upsert(self, ids: Sequence[str], features: NDArray[np.float64], revisions: Sequence[int]) -> None:
-        """Insert or replace; an arm that is there with this or a later revision is left alone.
+        """Insert or replace; an arm already there with this or a later revision is left alone.
 
         Shapes: ids, revisions (n,), features (n, d). Of an id given twice the last counts.
         Raises: DimensionMismatch, InvalidShape, NonFinite; then nothing was changed.
@@ -182,9 +181,8 @@ class LiveIndex:
         self._note_change()
 
     def describe(self, ids: Sequence[str], documents: Sequence[Document]) -> None:
-        """Give arms their tags and metadata, in place of what they had; unknown ids are ignored.
-
-        An arm that ``upsert`` replaced has none until it is described. Shapes: ids, documents (n,).
+        """Give arms their tags and metadata, in place of the former ones; unknown ids are ignored. A replaced
+        arm (``upsert``) has none until it is described. Shapes: ids, documents (n,).
         """
         content = self.content
         # a catalogue without tags and metadata pays nothing for them
@@ -214,10 +212,10 @@ class LiveIndex:
         return self._snapshot
 
     def begin_maintenance(self) -> Maintenance | None:
-        """Work that is due, or None; also None while earlier work is not finished.
+        """Due work, or None; also None while earlier work is not finished.
 
-        A compaction comes first, as a plan is of the rows that are left. Of several processes that share
-        their arms one plans and builds.
+        A compaction comes first, for a plan is of the remaining rows. Of several processes with shared arms
+        one plans and builds.
         """
         if self._job is not None:
             return None
@@ -262,7 +260,7 @@ class LiveIndex:
         return self._measuring.begin(self.content.table.snapshot(), graph, self._recent, self._seed)
 
     def begin_sharing(self) -> Adoption | None:
-        """A publication to adopt, or one to make that is due; None: neither, or that is being done."""
+        """A publication to adopt, or a due one to make; None: neither, or the work is under way."""
         if self.sharing is None or not self._may_be_shared:
             return None
         return self.sharing.begin(
@@ -275,7 +273,9 @@ class LiveIndex:
         )
 
     def finish(self, job: Work, error: Exception | None = None) -> None:
-        """Serve what work of any kind has made, unless it was dropped meanwhile. ``error``: why it failed."""
+        """Serve the result of work of any kind, unless dropped meanwhile. ``error``: the reason of a
+        failure.
+        """
         if error is None:
             self.failures.pop(type(job).__name__, None)
         else:
@@ -299,8 +299,10 @@ class LiveIndex:
         elif isinstance(job, Maintenance) and job is self._job:
             self._job = None
             content.take(job)
-            rest = self.limits.short_rest if self._serving.stage == "growing" else self.limits.rest
-            self.rest_until = time.monotonic() + rest * job.seconds
+            rest_factor = (
+                self.limits.short_rest if self._serving.stage == "growing" else self.limits.work_rest
+            )
+            self.rest_until = time.monotonic() + rest_factor * job.seconds
         else:
             return
         self._note_change()
@@ -336,7 +338,7 @@ class LiveIndex:
         )
 
     def _note_change(self) -> None:
-        """What served until now does no longer, and work may be due."""
+        """Drop the snapshot: what it serves is outdated, and work may be due."""
         self._snapshot = None
         # Queries and other processes can make work due too: of graphs, and of what is shared or may be.
         if self._may_be_shared or isinstance(self.content.structure, RemeasuredIndex):
@@ -346,24 +348,24 @@ class LiveIndex:
 
     @property
     def _serving(self) -> Serving:
-        """What there is at this moment."""
+        """The arms and the structure at this moment."""
         content = self.content
         return Serving(content.table.snapshot(), self._options, content.plan, content.structure, self.limits)
 
     @property
     def _is_shared(self) -> bool:
-        """Whether other processes have these arms from publications: each scans a small catalogue itself."""
+        """True if other processes take these arms from publications. Each scans a small catalogue itself."""
         is_small = len(self) * self._dim < self.limits.shared_numbers and not is_forced(self._options)
         return self.sharing is not None and not is_small
 
     @property
     def _may_be_shared(self) -> bool:
-        """As ``_is_shared``; while it has no arms nobody knows yet whether it is too small."""
+        """As ``_is_shared``, and True without arms: the size of the catalogue is still unknown."""
         return self._is_shared or (self.sharing is not None and self._is_untouched)
 
     @property
     def _is_untouched(self) -> bool:
-        """Whether nothing of the catalogue was ever here."""
+        """True if no part of the catalogue was ever here."""
         return not self._version and not self.content.table.snapshot().rows
 
     @property
@@ -381,5 +383,5 @@ class LiveIndex:
 
     @property
     def _others_make(self) -> bool:
-        """Whether another process plans, builds and publishes for this one."""
+        """True if another process plans, builds and publishes for this one."""
         return self.sharing is not None and self._is_shared and not self.sharing.shared.is_maker()

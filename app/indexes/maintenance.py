@@ -3,8 +3,8 @@
 ``Maintenance`` compacts the table, or plans and builds an index. ``Measurement`` measures again how good a
 graph is after arms died. (``publishing`` has the other kinds of work.) A graph is measured when it is built,
 by probes whose best arms are known. When such an arm dies, another one is the best, and nobody knows whether
-the graph finds it. So new probes are answered: random ones, and queries that were served lately, among them
-those of users who ask in one narrow range. If the graph finds less than before, the index is told.
+the graph finds it. So new probes are answered: random ones, and queries served lately, also from users with
+one narrow range. If the graph finds less than before, the index is told.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Maintenance(Cancellation):
 
     Call ``run`` in any thread, then ``LiveIndex.finish`` in the thread of the event loop.
     ``cancel`` makes ``run`` return early, within seconds. After ``run``: ``compacted``, a table, and the
-    ``positions`` of the rows in it; ``plan`` and ``structure`` otherwise; ``seconds`` it took.
-    ``progress``: the share of the structure that is built, and the seconds that it took.
-    ``positions_now``: where the rows of ``table`` are, None: where they were when the work began.
+    ``positions`` of the rows there; ``plan`` and ``structure`` otherwise; ``seconds`` of work. ``progress``:
+    the built share of the structure, and the seconds for this share. ``positions_now``: where the rows of
+    ``table`` are, None: where they were when the work began.
 
     ``seed`` fixes probes and graph. ``recent``: queries served lately, each (d,). ``threads``: of a build.
-    ``attributes``: if given, their compaction is all that is done. ``growing``: the graph of a catalogue that
-    grows, to be added to where that can be.
-    With one thread the graph is a function of the arms, the options, the seed and ``recent``.
+    ``attributes``: if given, their compaction is all of the work. ``growing``: the graph of a growing
+    catalogue, to be extended if possible. With one thread the graph is a function of the arms, the options,
+    the seed and ``recent``.
     """
 
     table: TableSnapshot
@@ -68,14 +68,14 @@ class Maintenance(Cancellation):
     progress: tuple[float, float] | None = None
 
     def left_s(self) -> float | None:
-        """How long the structure will still be built, by what was built so far; None: it cannot be told."""
+        """Seconds until the structure is built, estimated by the built share; None: unknown."""
         if self.progress is None or self.progress[0] >= 1.0:
             return None
         share, took_s = self.progress
         return took_s * (1.0 - share) / share
 
     def follow(self, positions: Rows) -> None:
-        """All rows have other numbers now: row r is ``positions[r]``, -1 if it is gone."""
+        """Renumber all rows: row r is now ``positions[r]``, -1 for a row which is gone."""
         before = np.arange(self.table.rows) if self.positions_now is None else self.positions_now
         self.positions_now = np.append(positions, -1)[before]
 
@@ -133,8 +133,8 @@ class Measurement(Cancellation):
     """Call ``run`` in any thread, then ``LiveIndex.finish`` in the thread of the event loop.
 
     ``graph``: of ``table``, both of one moment. ``recent``: queries served lately, each (d,). ``seed`` fixes
-    the probes that are drawn. Some arm of the graph is alive. After ``run``: ``answers``, their quality and
-    the probes, and the lists; None if it was cancelled.
+    the drawn probes. Some arm of the graph is alive. After ``run``: ``answers``, their quality and the
+    probes, and the lists; None if it was cancelled.
 
     Cost: a search and K d multiply-adds for each of 400 probes.
     """
@@ -154,10 +154,10 @@ class Measurement(Cancellation):
 
     def _measure(self) -> None:
         table, graph = self.table, self.graph
-        among = np.arange(table.rows) < graph.covered
+        is_covered = np.arange(table.rows) < graph.covered
         rng = np.random.default_rng((self.seed, len(table.dead)))
         queries, groups = queries_like(table.dim, _MEASURING_PROBES, self.recent, rng)
-        probes, answers = solve(table, queries, among=among, groups=groups), []
+        probes, answers = solve(table, queries, among=is_covered, groups=groups), []
         for query in queries:
             self.check()
             answers.append(find(table, graph, query, 1))
@@ -174,7 +174,7 @@ class Measurement(Cancellation):
 
 
 class Measuring:
-    """When a graph is measured again, and what follows from it. For the thread of the event loop."""
+    """When a graph is measured again, and the consequences. For the thread of the event loop."""
 
     def __init__(self) -> None:
         self._job: Measurement | None = None
@@ -184,16 +184,15 @@ class Measuring:
     def is_due(
         self, graph: RemeasuredIndex, recent: deque[Vector], limits: IndexLimits, *, is_at_rest: bool
     ) -> bool:
-        """Whether so many died that it should be, or ``is_at_rest``: some did, and now no others do.
-
-        Also where all of the ``recent`` queries came since.
+        """True if enough arms died for another measurement, or ``is_at_rest`` and some died, or all
+        ``recent`` queries came since.
         """
         state = graph.degradation
         if self._job is not None or not state.dead or state.dead == graph.arms:
             return False
         rested, took = time.monotonic() - self._ended_at, self._took_s
-        rest = 1.0 if state.lost > limits.much_lost else limits.measuring_rest
-        if state.unmeasured and rested >= took * rest:
+        least_rest = 1.0 if state.lost > limits.much_lost else limits.measuring_rest
+        if state.unmeasured and rested >= took * least_rest:
             return state.is_unknown or is_at_rest
         is_full = len(recent) == recent.maxlen
         return (
@@ -215,7 +214,7 @@ class Measuring:
             return
         self._job, self._ended_at, self._took_s = None, time.monotonic(), job.seconds
         self._last = job.recent[-1] if job.recent else None
-        # A compaction leaves the graph and its number as they are: what was measured is still true of it.
+        # A compaction leaves the graph and its number as they are: the measurement still holds.
         if job.answers is None or graph is None or graph.number != job.graph.number:
             return
         quality, probes, lists = job.answers

@@ -1,10 +1,10 @@
-"""Making and adopting publications: an index in files that the processes of one service share.
+"""Making and adopting publications: an index in files for all processes of one service.
 
 A publication has the arms of its maker and their attributes (``shared_files``), and how they are searched:
 the plan and its structure (``SavedSearch``). One process makes it, the others adopt
 it. Both kinds of work end with a table whose first rows are mapped from the files, and with the positions of
-the process's own arms in it. So a process serves all of its arms before and after, and the arms that it alone
-has are in its own memory.
+the process's own arms there. So a process serves all of its arms before and after, and has only arms of its
+own in memory of its own.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ _LEAST_SHARE = 0.5  # of the arms of a process, for a publication to be worth it
 
 
 class SavedSearch(msgspec.Struct, frozen=True):
-    """How the arms are searched. ``version``: of the catalogue, all of whose changes are in the arms.
+    """The saved plan and structure of a search. ``version``: of the catalogue, all of whose changes are in
+    the arms.
 
-    ``plan`` None: nothing was planned yet, or others scan these arms. Its kind says how the structure is
-    read. ``covered``: rows of the structure. ``graph``: what its ``Saving.save`` returned, of any structure.
+    ``plan`` None: without a plan yet, or where others scan these arms. Its kind says how the structure is
+    read. ``covered``: rows of the structure. ``graph``: the result of ``Saving.save``, of any structure.
     ``has_attributes``: whether there is a column file.
     """
 
@@ -57,17 +58,16 @@ class SavedSearch(msgspec.Struct, frozen=True):
 class Adoption(Cancellation):
     """Serve a publication, with the changes of this process. ``run`` in any thread.
 
-    ``table``, ``own``: the arms and attributes of this process; ``described``: which of them it was told of.
-    ``from_start``: it has none, and takes those of the publication.
-    After ``run``: ``number`` of the publication, None if it could not be read; ``compacted``, the table, None
-    if its maker is so far behind that it has few of the arms;
-    ``positions``, see ``ArmTable.matched``; ``attributes`` of the table, None where no arm has any;
-    ``version``, ``plan``, see ``SavedSearch``; ``structure`` that searches the table.
+    ``table``, ``attributes_here``: the arms and attributes of this process; ``described``: rows with new
+    attributes. ``from_start``: the process has no arms, and takes the publication's. After ``run``:
+    ``number`` of the publication, None for an unreadable one; ``compacted``, the table, None if its maker is
+    far behind, with few of the arms; ``positions``, see ``ArmTable.matched``; ``attributes`` of the table,
+    None where no arm has any; ``version``, ``plan``, see ``SavedSearch``; ``structure`` over the table.
     """
 
     shared: SharedArms
     table: TableSnapshot
-    own: AttributeSnapshot
+    attributes_here: AttributeSnapshot
     described: DescribedUntil
     from_start: bool = False
     number: int | None = None
@@ -98,7 +98,7 @@ class Adoption(Cancellation):
 
     def _read(self, folder: Path) -> None:
         table = shared_files.read_arms(folder)
-        # its maker is far behind: this process goes on with what it has
+        # its maker is far behind: this process goes on with its own arms
         if len(table) < _LEAST_SHARE * self.table.live:
             return
         search, data = read_packed(folder, _SEARCH, SavedSearch, number=_FORMAT)
@@ -113,14 +113,13 @@ class Adoption(Cancellation):
         self.compacted = table
 
     def _with_own(self, attributes: AttributeTable | None, base_rows: int) -> AttributeTable | None:
-        """The attributes of the publication, and those of this process that it may not have."""
-        if attributes is None and not self.own.entries:
+        """The attributes of the publication, and those of this process which the publication may lack."""
+        if attributes is None and not self.attributes_here.entries:
             return None
         joined, described = attributes or AttributeTable(), self.described.after(self.version)
-        # Arms that the publication lacks have all their attributes here; of the others only what came after
-        # it.
+        # Arms missing in the publication have all their attributes here; others only the later ones.
         rows = np.union1d(described, np.flatnonzero(self.positions >= base_rows))
-        joined.take_rows(self.own, rows[self.positions[rows] >= 0], self.positions)
+        joined.take_rows(self.attributes_here, rows[self.positions[rows] >= 0], self.positions)
         return joined
 
     def _structure(self, folder: Path, search: SavedSearch, data: Array, base: TableSnapshot) -> Index | None:
@@ -136,11 +135,11 @@ class Adoption(Cancellation):
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Publishing(Adoption):
-    """Make a publication of what this process has, and serve the arms of it. ``run`` in any thread.
+    """Make a publication of this process's arms, and serve them from the publication. ``run`` in any thread.
 
     ``version``: of the catalogue, all of whose changes are in ``table``. ``plan``, ``structure``: those of
-    ``table``. ``same_arms``: number of a publication that has these arms. ``cache``:
-    the file that has the structure, unless the last publication has it. ``run`` raises OSError.
+    ``table``. ``same_arms``: number of a publication with these arms. ``cache``: the file with the structure,
+    unless the last publication has the structure. ``run`` raises OSError.
     """
 
     same_arms: int | None
@@ -162,8 +161,8 @@ class Publishing(Adoption):
             shared_files.write_arms(folder, self.table, check=self.check)
         table = shared_files.read_arms(folder)
         self.positions = table.matched(self.table)
-        if self.own.entries:
-            shared_files.write_columns(folder, self.own, self.positions, check=self.check)
+        if self.attributes_here.entries:
+            shared_files.write_columns(folder, self.attributes_here, self.positions, check=self.check)
             self.attributes = shared_files.read_columns(folder)
         write_packed(folder, _SEARCH, self._search(folder), number=_FORMAT, check=self.check)
         self.compacted = table

@@ -1,4 +1,4 @@
-"""How searches are answered at one moment: by which structures, how fast, and which work is due."""
+"""The answer to searches at one moment: by which structures, how fast, and with which work due."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ yet. ``growing``: it was planned, and has become so much larger or smaller that 
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """What serves, how good it was measured to be, and what it costs. ``reason`` explains ``kind``.
+    """The state of a catalogue's index: the structure, its measured quality, and its cost. ``reason``
+    explains ``kind``.
 
-    ``recall_at_10`` is the share that a list of ten has of the ten best arms. Of probes whose best arm died
-    since they were answered it is not known what is found: they count as missed, until others were answered.
-    ``exact``: every search is, also one by ``norm_pruned``. ``fresh``: arms that are scanned.
-    ``failure``: why the last work on it failed; what served before serves on. ``build_left_s``: for how many
-    seconds more the next structure will be built, by its progress; it is measured after that. None while
-    none is built, and until the first part of it is.
+    ``recall_at_10``: share of the ten best arms in a list of ten. Probes whose best arm died since their
+    answer count as missed, until others were answered. ``exact``: every search is exact, also one by
+    ``norm_pruned``. ``fresh``: scanned arms. ``failure``: why the last work failed; the former structure
+    serves on. ``build_left_s``: seconds until the next structure is built, by its progress; the measurement
+    follows. None while none is built, and until its first part is.
 
     A choice can be repeated: a ``LiveIndex`` of the same arms in the same order, with the same options and
-    ``seed``, draws the same probes, except for ``recent_probes`` of them, which are queries that were served.
-    Where ``build_threads`` is 1 it also builds the same graph.
+    ``seed``, draws the same probes, except for ``recent_probes`` of them, served queries. With one of
+    ``build_threads`` the graph is the same, too.
     """
 
     kind: IndexKind
@@ -87,7 +87,7 @@ class Serving:
 
     @property
     def fresh(self) -> int:
-        """Arms that came after the structure was built: they are scanned."""
+        """Scanned arms: they came after the structure was built."""
         return self.table.rows - self.structure.covered if self.structure is not None else 0
 
     def scan_us(self, rows: float | None = None) -> float:
@@ -99,7 +99,7 @@ class Serving:
 
     @cached_property
     def search_us(self) -> float:
-        """Time of a search of the structure and of all beside it."""
+        """Time of a search of the structure and of all rows beside it."""
         if self.structure is None or self.plan is None:
             return self.scan_us()
         return self.plan.expected_us * self.structure.degradation.slowdown + self.newer_us
@@ -112,7 +112,7 @@ class Serving:
 
     @property
     def is_scan_better(self) -> bool:
-        """Whether a scan is faster now, or the structure is too degraded for good answers."""
+        """True if a scan is faster now, or the structure is too degraded for good answers."""
         if self.structure is not None and self.structure.degradation.is_degraded:
             return True
         is_approximate = self.structure is None or not self.structure.is_exact
@@ -131,9 +131,8 @@ class Serving:
         return "growing" if self.has_grown or self.growing is not None else "planned"
 
     def plan_is_due(self, changes: int, *, is_resting: bool, is_at_rest: bool) -> bool:
-        """Whether another plan is due, after so many ``changes`` since the last one.
-
-        ``is_resting``: that was just made. ``is_at_rest``: nothing is being written.
+        """True if another plan is due, after so many ``changes`` since the last one. ``is_resting``: the last
+        one was just made. ``is_at_rest``: nobody writes.
         """
         stage, plan = self.stage, self.plan
         if stage == "empty":
@@ -148,18 +147,18 @@ class Serving:
 
     @property
     def is_too_small(self) -> bool:
-        """Whether all arms are scanned, however they were searched before."""
+        """True if all arms are scanned for the catalogue's small size, whatever structure there was."""
         return not is_forced(self.options) and is_small(self.table, self.limits.small_numbers)
 
     @property
     def is_wasteful(self) -> bool:
-        """Whether a catalogue that is too small keeps what it was searched by."""
+        """True if a too small catalogue still keeps a structure."""
         is_approximate = self.structure is not None and not self.structure.is_exact
         return is_approximate or (self.structure is not None and self.has_grown)
 
     @property
     def falls_short(self) -> bool:
-        """Whether a measurement after deaths found less than the structure found when it was planned."""
+        """True if a measurement after deaths found less than the structure found when it was planned."""
         structure, plan = self.structure, self.plan
         if plan is None or structure is None or structure.is_exact or not structure.degradation.dead:
             return False
@@ -167,45 +166,45 @@ class Serving:
 
     @property
     def has_grown(self) -> bool:
-        """Whether the catalogue has grown or shrunk so much since the plan that another is due."""
+        """True if the catalogue has grown or shrunk enough for another plan."""
         return self.plan is not None and self.plan.is_outgrown(self.table.live)
 
     @property
     def is_interim(self) -> bool:
-        """Whether the structure was made while the catalogue was growing."""
+        """True if the structure was made while the catalogue was growing."""
         return isinstance(self.structure, GrowingIndex) and self.structure.is_interim
 
     @property
     def growing(self) -> GrowingIndex | None:
-        """The structure, if it is to take over the arms that came since, and they can be added to it."""
+        """The structure, if it has to take over newer arms, and can grow."""
         structure = self.structure
         if not isinstance(structure, GrowingIndex) or not structure.can_grow or self.is_spoilt:
             return None
         return structure if self.is_outweighed(self.limits.newer_share) else None
 
     def is_outweighed(self, share: float) -> bool:
-        """Whether a scan of the arms beside the structure takes more than this share of a search of it."""
+        """True if a scan of the arms beside the structure takes more than this share of a search with it."""
         if self.plan is None or self.structure is None:
             return False
         return self.newer_us > share * self.plan.expected_us
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the structure serves no longer, or soon will not."""
+        """True if the structure serves no longer, or soon will not."""
         if self.plan is None or self.structure is None:
             return False
         lost = self.structure.degradation
         return self.search_us > self.scan_us() or lost.reserve_used > 1.0 or lost.is_degraded
 
     def is_stale(self, *, at_rest: bool) -> bool:
-        """Whether so much died, or came, that another one is due; ``at_rest`` less is enough."""
+        """True if enough arms died, or came, for another structure; ``at_rest`` fewer are enough."""
         if self.is_spoilt or (at_rest and self.is_interim):
             return True
         return self.is_outweighed(_NEWER_AT_REST if at_rest else self.limits.newer_share)
 
     @property
     def is_spoilt(self) -> bool:
-        """Whether so much died that the structure is to be built again."""
+        """True if enough arms died for the structure to be built again."""
         if self.plan is None or self.structure is None:
             return False
         lost = self.structure.degradation
@@ -217,6 +216,6 @@ class Serving:
         )
 
     def snapshot(self, recent: deque[Vector], attributes: AttributeSnapshot) -> Snapshot:
-        """What searches go on with, whatever changes."""
+        """The snapshot for searches, whatever changes afterwards."""
         structure, us = (None, self.scan_us()) if self.is_scan_better else (self.structure, self.search_us)
         return Snapshot(self.table, structure, us, recent, attributes)

@@ -1,16 +1,15 @@
-"""What the processes of `shortlist serve --workers` share of one catalogue, and who makes it.
-
-Processes of a sharing group map the same files, so that a catalogue is in memory once. One process is the
+"""Publications of one catalogue's arms, which the processes of `shortlist serve --workers` share, and their
+maker. Processes of a sharing group map the same files: a catalogue is in memory once. One process is the
 maker: it holds a lock on the folder, and makes publications; the others adopt them. If the maker ends,
 another process takes the lock the next time it checks. The folder is empty when the group starts.
 
     publication     a numbered folder, see ``publishing``
-    current         a file with the number of the latest publication; it is replaced in one step
-    failure         a file that says why the last publication could not be made, or nothing
+    current         a file with the number of the latest publication; replaced in one step
+    failure         a file with the reason why the last publication could not be made, or empty
 
-A publication is read only once ``current`` names it, and is never changed from then on. So a process that is
-killed while it makes one leaves a folder that nobody reads, and the next publication removes it. A
-publication that was replaced stays readable for processes that have mapped it.
+A publication is read only once ``current`` names it, and is never changed from then on. So a process killed
+while making one leaves an unread folder, and the next publication removes it. A replaced publication stays
+readable for processes which have mapped it.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class SharedArms:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        # Only now: readers that opened ``current`` a moment ago still find the one before, and mapped files
+        # Only now: readers with ``current`` opened a moment ago still find the one before, and mapped files
         # outlive their names.
         for path in self._numbered():
             if path != folder:
@@ -88,9 +87,8 @@ class SharedArms:
             return None
 
     def tell(self, failure: str | None) -> None:
-        """Tell the other processes why a publication could not be made; None: it was made.
-
-        The file is written over, which takes no room on a disk that is full.
+        """Tell the other processes why a publication could not be made; None: the publication was made. The
+        file is written over, which takes no room on a full disk.
         """
         text = (failure or "").encode()[:_FAILURE_BYTES].ljust(_FAILURE_BYTES)
         with suppress(OSError), (self._folder / _FAILURE).open("r+b") as file:
@@ -118,7 +116,7 @@ class SharingGroup:
         self._lock: int | None = None
 
     def is_maker(self) -> bool:
-        """Whether this process makes what all read; it becomes the maker if nobody is."""
+        """True if this process makes the publications. Without a maker, this process becomes the maker."""
         if self._lock is None:
             # The lock goes with the process, however it ends: so there is always a maker again.
             self._lock = try_lock(self._folder)
@@ -134,5 +132,5 @@ class SharingGroup:
         (self._folder / _LOADED).touch(mode=0o600)
 
     def arms_of(self, uid: str) -> SharedArms:
-        """What is shared of a catalogue."""
+        """The shared files of a catalogue."""
         return SharedArms(self._folder / uid, self.is_maker)

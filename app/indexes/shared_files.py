@@ -1,9 +1,7 @@
-"""Files that several processes map: the arms of a catalogue at one moment, and their attributes.
-
-A folder has a file for each array that grows, and files of all else (``write_packed``), whose headers are
-written last and hold checksums: all of it is verified before it is used. Arrays that grow have room for more
-rows, as a table does. What a process appends there is its own (copy on write), so a process goes on writing
-into the arrays that it has mapped.
+"""Mapped files of several processes: the arms of a catalogue at one moment, and their attributes. A folder
+has a file for each growing array, and files of all else (``write_packed``), whose headers are written last
+and hold checksums: all is verified before use. Growing arrays have room for more rows, as a table does.
+Appended rows are the process's own (copy on write), so a process goes on writing into its mapped arrays.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ _COLUMN_NAME, _COLUMN_FORMAT = "columns", 2
 
 
 class Arms(msgspec.Struct, frozen=True):
-    """What is in a folder. ``digest``: of the arrays that have files of their own."""
+    """The content of a folder. ``digest``: of the arrays with files of their own."""
 
     dim: int
     rows: int
@@ -74,7 +72,7 @@ def write_arms(folder: Path, table: TableSnapshot, *, check: Callable[[], None])
 
 
 def read_arms(folder: Path) -> ArmTable:
-    """The table in a folder, whose arrays are mapped. Raises OSError, ValueError (it was changed)."""
+    """The table in a folder, whose arrays are mapped. Raises OSError, ValueError (a changed file)."""
     arms, _ = read_packed(folder, _ARM_NAME, Arms, number=_ARM_FORMAT)
     columns = _columns(folder, arms)
     if _digest(arms, columns) != arms.digest:
@@ -91,7 +89,7 @@ def _write_features(
         for part in parts:
             check()
             write_all(file, table.features[part])
-        # Longer than what is in it: the room is a hole in the file, and takes no disk.
+        # Longer than its content: the room is a hole in the file, and takes no disk.
         file.truncate(8 * table.dim * capacity)
     axes: Sequence[int | slice] = range(table.dim) if is_dimension_major(table.dim) else [slice(None)]
     with created(folder / "working") as file, np.errstate(over="ignore"):
@@ -121,7 +119,7 @@ def _columns(folder: Path, arms: Arms) -> ArmColumns:
 
 
 def _digest(arms: Arms, columns: ArmColumns) -> str:
-    """Of what is in use: the rest of a file is not read, so that it takes no memory."""
+    """Digest of the rows in use: the rest of a file is not read, and so takes no memory."""
     rows = arms.rows
     working = columns.working[:rows]
     return digest_of(
@@ -142,9 +140,8 @@ class Attributes(msgspec.Struct, frozen=True):
 def write_columns(
     folder: Path, attributes: AttributeSnapshot, position: Rows, *, check: Callable[[], None]
 ) -> None:
-    """Write the last entry of every row r with ``position[r]`` >= 0, as that of row ``position[r]``.
-
-    Raises OSError. Cost: as that of reading them all, and of renumbering the blocks that have others.
+    """Write the last entry of every row r with ``position[r]`` >= 0, as the entry of row ``position[r]``.
+    Raises OSError. Cost: a read of all, and a renumbering of the blocks with other entries.
     """
     rows, blocks = attributes.latest_of(position, check)
     names = attributes.names

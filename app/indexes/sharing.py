@@ -13,15 +13,15 @@ from app.indexes.shared_arms import SharedArms
 from shortlist.index.planner import Plan
 from shortlist.index.table import ArmTable
 
-# When to make a publication: arms and attributes that are not in the last one are this share of what is in
-# it, and at rest this one. So many the others scan at most.
+# When to make a publication: arms and attributes missing in the last one are this share of its own, and at
+# rest this one. The others scan at most so many.
 _OWN_SHARE, _OWN_AT_REST = 0.15, 0.05
 
 
 class Sharing:
     """See the module. For the thread of the event loop.
 
-    ``adopted``: the number of the last publication that was looked at. ``rest_until``: none is made earlier.
+    ``adopted``: the number of the last publication looked at. ``rest_until``: none is made earlier.
     """
 
     def __init__(self, shared: SharedArms, limits: IndexLimits) -> None:
@@ -43,9 +43,9 @@ class Sharing:
         from_start: bool,
         is_at_rest: bool,
     ) -> Adoption | None:
-        """A publication to adopt, or one to make that is due; None: neither, or that is being done.
+        """A publication to adopt, or a due one to make; None: neither, or the work is under way.
 
-        ``version``: of the catalogue, all of whose changes are in ``content``. ``from_start``: nothing of the
+        ``version``: of the catalogue, all of whose changes are in ``content``. ``from_start``: no part of the
         catalogue was ever here.
         """
         if self._job is not None:
@@ -55,7 +55,7 @@ class Sharing:
             self._job = Adoption(
                 shared=self.shared,
                 table=serving.table,
-                own=content.attributes.snapshot(),
+                attributes_here=content.attributes.snapshot(),
                 described=content.described.until_now(),
                 from_start=from_start,
             )
@@ -67,7 +67,7 @@ class Sharing:
             self._job = Publishing(
                 shared=self.shared,
                 table=serving.table,
-                own=content.attributes.snapshot(),
+                attributes_here=content.attributes.snapshot(),
                 described=content.described.until_now(),
                 version=version,
                 plan=serving.plan,
@@ -80,17 +80,16 @@ class Sharing:
     def finish(
         self, job: Adoption, content: IndexContent, failure: str | None, *, is_untouched: bool
     ) -> ArmTable | None:
-        """The table of a publication, if it is to be taken; work that was cancelled or failed has none.
-
-        ``failure``: of making one. ``is_untouched``: nothing of the catalogue was ever here.
+        """The table of a publication to take; None for cancelled or failed work. ``failure``: of making one.
+        ``is_untouched``: no part of the catalogue was ever here.
         """
         if job is not self._job:
             return None
         self._job = None
         if isinstance(job, Publishing):
-            self.rest_until = time.monotonic() + self._limits.rest * job.seconds
+            self.rest_until = time.monotonic() + self._limits.work_rest * job.seconds
             job.shared.tell(failure if job.number is None else None)
-        # a table that was compacted meanwhile numbers its rows differently
+        # a table compacted meanwhile numbers its rows differently
         if job.number is None or job.table.number != content.table.snapshot().number:
             return None
         if job.from_start and not is_untouched:
@@ -101,7 +100,9 @@ class Sharing:
         return job.compacted
 
     def _is_due(self, number: int | None, content: IndexContent, serving: Serving, is_at_rest: bool) -> bool:
-        """Whether the last publication, of this number, lacks a part of what is here, or much of it died."""
+        """True if the last publication, of this number, lacks a part of these arms, or many of its arms
+        died.
+        """
         if number is None or (serving.plan is not self._plan and not serving.is_interim):
             return True
         if time.monotonic() < self.rest_until:

@@ -21,12 +21,11 @@ NOTHING = TopK(NO_ROWS, np.empty(0), exact=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot(SearchedTable):
-    """The arms of a catalogue in memory, as a ``MipsSolver``; arms that come and go do not change it.
-
-    It can be searched from any thread. ``structure`` None: every search is a plain scan; rows that it does
-    not cover are fresh, and scanned. ``expected_us`` is the typical time of a search in microseconds, so that
-    a caller can run long ones in a thread. ``recent`` collects the last queries. ``attributes``: tags and
-    metadata of the arms of ``table`` at the same moment.
+    """The arms of a catalogue in memory, as a ``MipsSolver``; later changes of the catalogue are not in the
+    snapshot. It can be searched from any thread. ``structure`` None: every search is a plain scan; rows
+    beyond the structure are fresh, and scanned. ``expected_us``: typical time of a search in microseconds,
+    with which a caller runs long ones in a thread. ``recent`` collects the last queries. ``attributes``: tags
+    and metadata of the arms of ``table`` at the same moment.
     """
 
     expected_us: float
@@ -35,17 +34,17 @@ class Snapshot(SearchedTable):
 
     @property
     def size(self) -> int:
-        """How many arms it has."""
+        """The number of arms."""
         return self.table.live
 
     @property
     def proposes(self) -> bool:
-        """Whether searches propose arms that are scored again, so that asking for more finds better ones."""
+        """True if searches propose arms to score again: to ask for more then finds better ones."""
         return self.proposing is not None
 
     @property
     def is_scanned(self) -> bool:
-        """Whether every search is a plain scan."""
+        """True if every search is a plain scan."""
         return self.structure is None
 
     @property
@@ -55,17 +54,17 @@ class Snapshot(SearchedTable):
 
     @property
     def is_filtered(self) -> bool:
-        """Whether some arms of the catalogue are left out of it."""
+        """True if some arms of the catalogue are left out of this snapshot."""
         return False
 
     @property
     def is_of_one_request(self) -> bool:
-        """Whether it was made for one request: nothing that is found of it is worth keeping."""
+        """True if the snapshot was made for one request: its results are not worth keeping."""
         return False
 
     @property
     def eligible_count(self) -> int | None:
-        """How many arms of the catalogue may be found here; None: that is not known."""
+        """The number of arms of the catalogue which may be found here; None: unknown."""
         return self.size
 
     @property
@@ -89,8 +88,8 @@ class Snapshot(SearchedTable):
         when the answer is not exact. Raises: InvalidShape, NonFinite, InvalidParameter (k < 1).
         """
         self._check(query, k)
-        # the next plan and measurements take some of their probes from the queries that were served
-        # From any thread: to append to a deque with a maximum is one step.
+        # the next plan and measurements take some of their probes from the served queries From any thread: to
+        # append to a deque with a maximum is one step.
         self.recent.append(query)
         if not self.table.rows:
             return NOTHING
@@ -115,7 +114,7 @@ class Snapshot(SearchedTable):
         return scan(self.table, query, k, exclude)
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
-        """Rows of the arms that are in this snapshot; unknown ids are left out."""
+        """Rows of the arms in this snapshot; unknown ids are left out."""
         return self.table.rows_of(ids)
 
     def id_of(self, row: int) -> str:
@@ -131,7 +130,7 @@ class Snapshot(SearchedTable):
         return query
 
     def constant_score(self, query: Vector) -> float:  # noqa: ARG002
-        """What the query gives every arm alike, besides the features of the catalogue: nothing."""
+        """The query's score for every arm alike, besides the features of the catalogue: 0."""
         return 0.0
 
     def features_of(self, rows: Rows) -> Matrix:

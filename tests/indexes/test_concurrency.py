@@ -22,7 +22,10 @@ DIM = 8
 def test_every_answer_is_right_for_the_snapshot_it_came_from(kind, times):
     """The arm "i/r" has features that say so: whatever is returned can be checked against its own id."""
     rng = np.random.default_rng(0)
-    options, limits = IndexOptions(kind=kind, m=6, ef_construction=20), IndexLimits(least_dead=50, rest=0.0)
+    options, limits = (
+        IndexOptions(kind=kind, m=6, ef_construction=20),
+        IndexLimits(least_dead=50, work_rest=0.0),
+    )
     index = filled(rng.standard_normal((1_000, DIM)), options, limits=limits)
     stop, errors, counts = threading.Event(), [], [0, 0, 0]
 

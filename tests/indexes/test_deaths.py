@@ -53,7 +53,7 @@ def remove(index, arms):
     index.remove([str(arm) for arm in arms])
 
 
-RESTLESS = IndexLimits(rest=0.0, measuring_rest=0.0, much_lost=0.0)
+RESTLESS = IndexLimits(work_rest=0.0, measuring_rest=0.0, much_lost=0.0)
 
 
 @pytest.fixture

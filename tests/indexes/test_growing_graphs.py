@@ -209,7 +209,7 @@ def test_its_file_gives_it_back(tmp_path):
         assert read.search(view, query, 3).rows.tolist() == other.search(view, query, 3).rows.tolist()
 
 
-RESTLESS = IndexLimits(rest=0.0, short_rest=0.0, at_rest_s=3_600.0, newer_share=0.0)
+RESTLESS = IndexLimits(work_rest=0.0, short_rest=0.0, at_rest_s=3_600.0, newer_share=0.0)
 
 
 @pytest.mark.rest

@@ -17,7 +17,7 @@ from tests.indexes.brute_force import filled, limit, maintain
 pytestmark = pytest.mark.rest
 
 HNSW = IndexOptions(kind="hnsw", ef_construction=40)
-RESTLESS = IndexLimits(rest=0.0, at_rest_s=3_600.0)  # however long a busy machine takes
+RESTLESS = IndexLimits(work_rest=0.0, at_rest_s=3_600.0)  # however long a busy machine takes
 
 
 def of_one_length(count, dim, seed=0):
@@ -169,7 +169,7 @@ def test_work_rests_as_long_as_it_took_unless_only_a_scan_is_left(index):
 
 @pytest.mark.parametrize(("came", "rests"), [(1_000, True), (1_600, False)])
 def test_the_rest_is_short_where_the_next_plan_is_due_already(index, came, rests):
-    limit(index, rest=1e9, short_rest=0.0)
+    limit(index, work_rest=1e9, short_rest=0.0)
     add(index, 2_000, 1_100)
     job = index.begin_maintenance()
     add(index, 3_100, came)

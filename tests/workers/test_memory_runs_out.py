@@ -28,7 +28,7 @@ def answers():
     return [snapshot.search(query, 5).rows.tolist() for query in features[:50]]
 
 
-never_rests = IndexLimits(rest=0.0, short_rest=0.0)  # the next try is due at once
+never_rests = IndexLimits(work_rest=0.0, short_rest=0.0)  # the next try is due at once
 index = LiveIndex(DIM, IndexOptions(kind="hnsw", m=8, ef_construction=40), limits=never_rests)
 catalogue = SimpleNamespace(name="shop", uid="shop", index=index, in_memory=index)
 index.upsert([str(row) for row in range(COUNT)], features, range(COUNT))
