@@ -40,7 +40,7 @@ GLOBAL_LEARNER = "_global"
 
 
 class FormerCatalogue(NamedTuple):
-    """The catalogue of a bandit before it was moved. ``until``: the space that the bandit has now."""
+    """The catalogue of a bandit before it was moved. ``until``: the bandit's present space."""
 
     uid: str
     dim: int
@@ -60,18 +60,16 @@ class UsedScales(Answer, frozen=True):
 
 
 class Bandit(msgspec.Struct, frozen=True):
-    """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
+    """A served bandit. ``stored``: its bytes in the store, decoded as ``version``.
 
-    ``weighing``: of its signals; None without any. ``constant``: what its learners see besides an arm.
-    ``is_settled``: whether that is known; the intercept waits for the first arms.
-    ``prior``: the version of its learned prior that it is served with; None: it has none, or no version was
-    made yet. ``exploration``: as ``exploration_of``, or the least of it. ``exploration_alone``: what that is
-    without the learned prior; None: the same.
-    ``effects``: the version of its arm effects that it is served with; None: it has none, or no prior yet.
-    ``match``: what a request may say of an arm; None: nothing.
-    ``places``: what that version knows of the places of lists; None: nothing, or the bandit does not ask.
-    ``former``: of a version from before a move, what it had then: ``catalogue`` is that one, or else, where
-    it is gone, the bandit's of now.
+    ``weighing``: of its signals; None without any. ``constant``: the coordinate of its learners besides an
+    arm's. ``is_settled``: True if the constant is known; the intercept waits for the first arms. ``prior``:
+    the served version of its learned prior; None: no learned prior, or no version yet. ``exploration``: as
+    ``exploration_of``, or its least value. ``exploration_alone``: the same without the learned prior; None:
+    equal. ``effects``: the served version of its arm effects; None: no effects, or no prior yet. ``match``:
+    encoding of a request's values for an arm; None: there are none. ``places``: the effects' estimates for
+    the places of lists; None: none, or not asked for. ``former``: the earlier catalogue of a version from
+    before a move: ``catalogue`` is this one, or, where deleted, the bandit's present one.
     """
 
     name: str
@@ -98,12 +96,12 @@ class Bandit(msgspec.Struct, frozen=True):
 
     @property
     def catalogue_uid(self) -> str:
-        """Of the catalogue that decisions of this version choose from."""
+        """The uid of the catalogue from which decisions of this version choose."""
         return self.catalogue.uid if self.former is None else self.former.uid
 
     @property
     def history(self) -> HistoryPriorRecord | None:
-        """What the history of its catalogue knows of keys."""
+        """The prior of keys from the history of the catalogue."""
         return self.catalogue.record.prior
 
     @property
@@ -112,7 +110,7 @@ class Bandit(msgspec.Struct, frozen=True):
 
     @property
     def named_fields(self) -> dict[str, Collection[str]]:
-        """The fields of arms that its settings name, by setting."""
+        """The fields of arms named by the settings, by setting."""
         named = dict[str, Collection[str]]()
         if self.arm_filter is not None:
             named["filter"] = self.arm_filter.fields
@@ -122,13 +120,13 @@ class Bandit(msgspec.Struct, frozen=True):
 
     @property
     def named_arms(self) -> Sequence[str]:
-        """The arms that its settings name: those of a holdout."""
+        """The arms named by the settings: those of a holdout."""
         serve = None if self.record.holdout is None else self.record.holdout.serve
         return serve.arms if isinstance(serve, ServedArms) else ()
 
     @property
     def prior_terms(self) -> tuple[Scales, int, int]:
-        """What a posterior depends on besides what was learned."""
+        """The values which a posterior depends on, besides the learned sums."""
         number = 0 if self.prior is None else self.prior.shown_number
         return self.scales, number, self.record.space
 
@@ -141,7 +139,7 @@ class Bandit(msgspec.Struct, frozen=True):
 
     @property
     def prior_mean(self) -> Vector | None:
-        """What a key without rewards is estimated by; None: 0, or what is not known here. Shape: (D,)."""
+        """The estimate for a key without rewards; None: 0, or unknown here. Shape: (D,)."""
         learned = None if self.prior is None else self.prior.learned
         if learned is None:
             return None
@@ -158,7 +156,7 @@ class Bandit(msgspec.Struct, frozen=True):
                 return self
             return msgspec.structs.replace(self, prior=None, exploration=alone, exploration_alone=None)
         exploration = alone
-        # A context that is new in each decision explores by itself: there it stays as without a prior.
+        # A context new in each decision explores by itself: there exploration stays as without a prior.
         if self.record.exploration == AUTO and self.context is None:
             learned = version.learned
             if learned.history:
@@ -173,11 +171,11 @@ class Bandit(msgspec.Struct, frozen=True):
         )
 
     def with_effects(self, version: EffectVersion | None) -> Bandit:
-        """This bandit, served with a version of its arm effects; None: as without.
+        """This bandit, served with a version of its arm effects; None: without effects.
 
-        As without also where it is not served with a learned prior: an effect is what arms have beyond what
-        keys have in common; where nothing is found; and where the version is of another catalogue, before the
-        bandit was moved.
+        Without effects also where there is no learned prior: an effect is what arms have beyond the common
+        part of the keys; where no effect was found; and where the version is of another catalogue, before a
+        move.
         """
         places = version.record.places if version is not None and self.record.position == AUTO else None
         if version is not None and (
@@ -190,33 +188,33 @@ class Bandit(msgspec.Struct, frozen=True):
 
     @property
     def effects_version(self) -> int | None:
-        """The version of its arm effects, 0 while nothing is found; None: it has none."""
+        """The version of its arm effects, 0 while none was found; None: the bandit has no arm effects."""
         if self.record.arm_effects == "off":
             return None
         return 0 if self.effects is None else self.effects.shown_number
 
     @property
     def learns_effects(self) -> bool:
-        """Whether its arms learn from decisions that are made with it as it is served."""
+        """True if arms learn from decisions made with this served bandit."""
         has_prior = self.prior is not None and self.prior.learned is not None
         return self.record.arm_effects == "auto" and has_prior
 
     def has_own_unit(self, sigma: float) -> bool:
-        """Whether the rewards of a key whose posterior has this noise are far beyond those of the others.
+        """True if a key with this noise of its posterior has rewards far beyond those of the others.
 
-        Then what it teaches arms would be in a unit of its own. Never of a bandit with signals.
+        Its effects on arms would be in a unit of their own. Always False with signals.
         """
         learned = self._prior_of_sizes
         return learned is not None and sigma * sigma > OWN_UNIT * float(learned.residuals[0, 0])
 
     def is_far(self, value: float) -> bool:
-        """Whether a reward is far beyond all that keys usually give; never of a bandit with signals."""
+        """True if a reward is far beyond all usual rewards of keys. Always False with signals."""
         learned = self._prior_of_sizes
         return learned is not None and learned.sizes is not None and learned.sizes.is_far(value)
 
     @property
     def _prior_of_sizes(self) -> LearnedPrior | None:
-        """The learned prior, if it says how large the one reward of keys usually is."""
+        """The learned prior, if it says the usual size of keys' one reward."""
         learned = None if self.prior is None else self.prior.learned
         if learned is None or learned.sizes is None or self.weighing is not None:
             return None
@@ -234,7 +232,7 @@ class Bandit(msgspec.Struct, frozen=True):
 
     @property
     def columns(self) -> Sequence[str] | None:
-        """What each number of an arm means, those of ``match`` last; None: nobody says."""
+        """The meaning of each number of an arm, those of ``match`` last; None: unknown."""
         columns = self.catalogue.encoding.columns
         if self.match is None:
             return columns
@@ -245,7 +243,7 @@ class Bandit(msgspec.Struct, frozen=True):
     @property
     def learner_dim(self) -> int:
         """Dimension of what learners learn."""
-        # As ``learner_dim``, by what is there: each choice asks for it several times.
+        # As ``learner_dim``, from fields at hand: each choice asks several times.
         more = 0 if self.context is None else self.context.more_numbers(self.arm_dim)
         return self.arm_dim + more + self.match_dim + self.record.intercept
 
@@ -256,7 +254,7 @@ class Bandit(msgspec.Struct, frozen=True):
 
     @property
     def weights(self) -> dict[str, float] | None:
-        """By which its signals are weighed; None without any."""
+        """The weights of its signals; None without any."""
         if self.weighing is None or self.record.signals is None:
             return None
         return dict(zip(self.record.signals, self.weighing.weights, strict=True))
@@ -271,7 +269,7 @@ class Bandit(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, weighing=weighing)
 
     def known(self, sums: RidgeSums) -> Posterior | SignalPosteriors:
-        """What these sums say of the reward, or of all signals. Cost: O(D^3)."""
+        """The posterior of the reward, or of all signals, given these sums. Cost: O(D^3)."""
         learned = None if self.prior is None else self.prior.learned
         if learned is None:
             return self.scales.posterior(sums) if self.weighing is None else known(sums, self.scales)
@@ -281,7 +279,9 @@ class Bandit(msgspec.Struct, frozen=True):
         return replace(learned.known(sums), length=length)
 
     def posterior(self, sums: RidgeSums) -> Posterior:
-        """What these sums say of the reward, or of the weighted sum of the signals. Cost: O(D^3)."""
+        """The posterior of the reward, or of the weighted sum of the signals, given these sums. Cost:
+        O(D^3).
+        """
         posterior_of_sums = self.known(sums)
         if not isinstance(posterior_of_sums, SignalPosteriors):
             return posterior_of_sums
@@ -290,32 +290,32 @@ class Bandit(msgspec.Struct, frozen=True):
         return posterior_of_sums.weighed(self.weighing, self.scales)
 
     def exploration_of(self, posterior: Posterior) -> float:
-        """What multiplies a draw from the posterior of a learner: more where rewards have little noise."""
-        # A context that is new in each decision explores by itself; a learned prior has a rule of its own.
+        """The factor of a draw from a learner's posterior: larger where rewards have little noise."""
+        # A context new in each decision explores by itself; a learned prior has a rule of its own.
         if self.record.exploration != AUTO or self.context is not None or self.exploration_alone is not None:
             return self.exploration
         return exploration_at(self.exploration, posterior.ratio)
 
     @property
     def temperature_share(self) -> float:
-        """Which multiple of a posterior's unit is the temperature of softmax, where that is "auto"."""
+        """The temperature of softmax as a multiple of a posterior's unit, for a temperature of "auto"."""
         # The unit of a learned prior is the noise alone.
         if self.exploration_alone is not None:
             return scales.TEMPERATURE
         return scales.TEMPERATURE_BY_EVIDENCE
 
     def used(self, posterior: Posterior) -> UsedScales:
-        """What is used for the posterior of a learner."""
+        """The scales used for the posterior of a learner."""
         return UsedScales(posterior.ridge, posterior.sigma, self.exploration_of(posterior))
 
     @property
     def begins_with(self) -> UsedScales:
-        """What a learner uses without rewards and without a prior of others."""
+        """The scales of a learner without rewards and without a prior of others."""
         alone = self.with_prior(None)
         return alone.used(alone.posterior(empty(1)))
 
     def filter_with(self, arm_filter: Filter | None) -> Filter | None:
-        """What an arm must be like to be chosen: the demands of the bandit, and ``arm_filter``."""
+        """The conditions on an arm to be chosen: the bandit's filter, and ``arm_filter``."""
         if self.arm_filter is None or arm_filter is None:
             return self.arm_filter or arm_filter
         return self.arm_filter.both(arm_filter)
@@ -348,13 +348,13 @@ class Bandit(msgspec.Struct, frozen=True):
         return self.context.encoding.encode(context)
 
     def given(self, posterior: Posterior, context: Numbers32 | None) -> Posterior:
-        """The posterior of what the arms are searched with, from that of a learner."""
+        """The posterior of the query for arms, from the posterior of a learner."""
         if self.context is None or context is None:
             return posterior
         return self.context.given(posterior, context)
 
     def queries(self, thetas: Matrix, context: Numbers32 | None) -> Matrix:
-        """What the arms are searched with for each of several estimates of a learner. (J, D) -> (J, d')."""
+        """The queries for arms, one for each of several estimates of a learner. (J, D) -> (J, d')."""
         if self.context is None or context is None:
             return thetas
         encoded = np.asarray(context)[None]
@@ -374,31 +374,31 @@ class Bandit(msgspec.Struct, frozen=True):
     def joint_features(
         self, features: Vector, context: Numbers32 | None, constant: float | None = None
     ) -> Vector:
-        """The features that a learner learns from, of an arm in a context; none: one of zeros.
+        """The features for a learner, of an arm in a context; without a context one of zeros.
 
-        ``constant``: in place of that of the intercept, where ``features`` are a mix of those of arms.
-        Shapes: (d,), or (d + m,) with what the request said of the arm -> (D,).
+        ``constant``: in place of the intercept's, where ``features`` are a mix of several arms'. Shapes:
+        (d,), or (d + m,) with the request's numbers of the arm -> (D,).
         """
-        own = features if self.match is None else features[: self.arm_dim]
-        joint = own if self.context is None else self.context.joint_features(own, context)
+        arm_features = features if self.match is None else features[: self.arm_dim]
+        joint = arm_features if self.context is None else self.context.joint_features(arm_features, context)
         if self.constant is None and self.match is None:
             return joint
-        seen = np.zeros(self.learner_dim)
-        seen[: len(joint)] = joint
-        if len(features) > len(own):
-            seen[len(joint) : len(joint) + self.match_dim] = features[len(own) :]
+        extended = np.zeros(self.learner_dim)
+        extended[: len(joint)] = joint
+        if len(features) > len(arm_features):
+            extended[len(joint) : len(joint) + self.match_dim] = features[len(arm_features) :]
         if self.constant is not None:
-            seen[-1] = self.constant if constant is None else constant
-        return seen
+            extended[-1] = self.constant if constant is None else constant
+        return extended
 
     def says_match(self, joint: Vector) -> bool:
-        """Whether a request said something of the arm whose ``joint_features`` these are. Shape: (D,)."""
+        """True if a request said numbers of the arm with these ``joint_features``. Shape: (D,)."""
         end = len(joint) - self.record.intercept
         return bool(joint[end - self.match_dim : end].any())
 
     def learned_features(self, features: Vector, context: Numbers32 | None, position: int) -> Vector:
-        """What a reward of an arm is regressed on that stood at a place, from 0: p x, where it is looked at
-        with probability p.
+        """The features on which the reward of an arm at a place, from 0, is regressed: p x, if the place is
+        looked at with probability p.
 
         Shapes: as of ``joint_features``. Source: the position-based model; Lagree, Vernade and Cappe,
         "Multiple-Play Bandits in the Position-Based Model" (2016), section 2: the mean reward is p x.theta.
@@ -407,14 +407,14 @@ class Bandit(msgspec.Struct, frozen=True):
         return joint if self.record.position is None else self.examination_at(position) * joint
 
     def examination_at(self, position: int) -> float:
-        """How likely the arm at a place is looked at, from 0: as stated, or as is known now."""
+        """The probability that the arm at a place, from 0, is looked at: as stated, or as learned so far."""
         rule = self.record.position
         if isinstance(rule, PositionRule):
             return rule.at(position)
         return 1.0 if self.places is None else self.places.p[min(position, MOST_LEARNED_PLACES - 1)]
 
     def places_of_token(self, arms: int) -> bytes | None:
-        """What a token says of the places of a list of so many arms."""
+        """The token's part about the places of a list of so many arms."""
         if self.record.position != AUTO or arms < 2:
             return None
         return b"" if self.places is None else places_to_bytes(self.places.p, self.places.w, arms)
@@ -472,9 +472,8 @@ def bandit_of(
 
 
 def decision_numbers(record: BanditRecord, dim: int, context: Context | None) -> float:
-    """How many numbers of a learner a decision says something of, on average: those that are not 0.
-
-    ``dim`` is that of the arms.
+    """The numbers of a learner, on average, about which a decision says something: those other than 0.
+    ``dim``: of the arms.
     """
     if context is None or record.filled is None:
         return learner_dim(record, dim, context)

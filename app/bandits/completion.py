@@ -1,4 +1,4 @@
-"""From the settings that somebody asks for to the record of a bandit: defaults, and what its policy needs.
+"""From requested settings to the record of a bandit: defaults, and the needs of its policy.
 
 Three things depend on the arms and are fixed when a bandit is made: the unit of the features, the constant of
 an intercept, and the directions of a context. A later request for the same bandit gets the same one, whatever
@@ -32,7 +32,7 @@ from shortlist.types import Rows
 MAX_LEARNER_BYTES = 16 << 20
 MAX_KEY_LEARNER_BYTES = 4 << 20
 MOST_MEASURED = 1 << 20  # numbers of features
-# Settings whose default follows from others: a PUT without them asks for a bandit as it is.
+# Settings whose default follows from others: a PUT without them asks for the present values.
 NEW_WHERE_ABSENT = "ridge", "exploration", "prior", "intercept", "arm_effects"
 
 
@@ -50,7 +50,7 @@ class PolicyNeeds(Answer, frozen=True):
 
 
 class PolicyTerms(Protocol):
-    """What bandits ask of a policy: ``Policy`` in a folder above says what each of these is."""
+    """The part of a policy used by bandits: ``Policy`` in a folder above defines each property."""
 
     @property
     def needs(self) -> PolicyNeeds: ...
@@ -74,7 +74,7 @@ def completed(
 ) -> BanditRecord:
     """The record with the defaults of its policy and of its context. Raises Invalid.
 
-    ``stored``: the bandit as it is; None: it is new.
+    ``stored``: the present record; None: a new bandit.
     """
     if record.prior == "learned" and (missing := _no_learned_prior(record)):
         raise Invalid(f"prior: learned {missing}", path=("prior",))
@@ -92,10 +92,10 @@ def completed(
 def with_else(
     record: BanditRecord, stored: BanditRecord | None, catalogue: Catalogue | None = None
 ) -> BanditRecord:
-    """The record with what its holdout serves where no arm of its list is eligible.
+    """The record with its holdout's answer where no arm of the list is eligible.
 
-    ``stored``: the bandit as it is, whose list keeps what it does; None: it is new. ``catalogue``: of a new
-    list, which serves random arms then, where the arms are here to be drawn.
+    ``stored``: the present record, whose list keeps its answer; None: a new bandit. ``catalogue``: of a new
+    list, which then serves random arms, if they can be drawn here.
     """
     rule, before = record.holdout, None if stored is None else stored.holdout
     if rule is None:
@@ -116,17 +116,17 @@ def with_arm_clock(record: BanditRecord, before: BanditRecord, now_ms: int) -> B
         return record
     if clock is not None:
         return replace(record, arm_clock=clock.of_half_life(half_life_s, now_ms))
-    # It begins at 0, the time of sums that have never faded: those count whole until now.
+    # The clock begins at 0, the time of sums which have never faded: they count whole until now.
     return replace(record, arm_clock=ArmClock(half_life_s, now_ms)) if half_life_s else record
 
 
 def default_prior(record: BanditRecord, *, takes_prior: bool) -> Literal["learned", "plain"]:
-    """What ``prior`` is where it is absent. ``takes_prior``: whether the policy has one that changes."""
+    """The default of ``prior``. ``takes_prior``: the policy has a prior which changes."""
     return "learned" if takes_prior and not _no_learned_prior(record) else "plain"
 
 
 def no_arm_effects(record: BanditRecord) -> str | None:
-    """Why the bandit cannot have arm effects; None: it can."""
+    """The reason why the bandit cannot have arm effects; None: it can."""
     if record.prior == "learned":
         return None
     if record.scope == "global":
@@ -138,7 +138,7 @@ def no_arm_effects(record: BanditRecord) -> str | None:
 
 
 def no_learned_places(record: BanditRecord) -> str | None:
-    """Why the bandit cannot learn of the places of lists; None: it can."""
+    """The reason why the bandit cannot learn the places of lists; None: it can."""
     if record.arm_effects == "off":
         return "needs arm_effects: auto, which say what is expected of an arm"
     if record.signals is not None:
@@ -147,7 +147,7 @@ def no_learned_places(record: BanditRecord) -> str | None:
 
 
 def _no_learned_prior(record: BanditRecord) -> str | None:
-    """Why the bandit cannot have a learned prior; None: it can, as far as its policy takes one."""
+    """The reason why the bandit cannot have a learned prior; None: it can, if its policy takes one."""
     if record.scope == "global":
         return "needs scope: per_key; a global bandit has one learner"
     if record.exploration == "theory":
@@ -158,7 +158,7 @@ def _no_learned_prior(record: BanditRecord) -> str | None:
 
 
 def check_size(record: BanditRecord, dim: int, most_global: int = MAX_LEARNER_BYTES) -> None:
-    """Raise Invalid for learners that would be too large. ``most_global``: bytes of one for all keys."""
+    """Raise Invalid for too large learners. ``most_global``: bytes of one for all keys."""
     size = record.state_bytes(dim)
     per_key = record.scope == "per_key"
     most = MAX_KEY_LEARNER_BYTES if per_key else most_global
@@ -171,16 +171,16 @@ def check_size(record: BanditRecord, dim: int, most_global: int = MAX_LEARNER_BY
 
 
 def differences(record: BanditRecord, stored: BanditRecord, absent: Collection[str]) -> Sequence[str]:
-    """The settings that are asked for and not those of the bandit that stands.
+    """The requested settings which differ from the stored bandit's.
 
-    ``absent``: settings that nobody asked for; those of ``NEW_WHERE_ABSENT`` are then what stands.
+    ``absent``: settings missing in the request; those of ``NEW_WHERE_ABSENT`` then stay as stored.
     """
     of_stored = {name: getattr(stored, name) for name in NEW_WHERE_ABSENT if name in absent}
     return differing(_asked(stored), _asked(with_else(replace(record, **of_stored), stored)))
 
 
 def ways_to_change(record: BanditRecord, stored: BanditRecord, different: Sequence[str]) -> str:
-    """How the bandit that stands becomes what is asked for: by PATCH, by a move, or not."""
+    """The way from the stored bandit to the requested one: by PATCH, by a move, or none."""
     stays = {name for name in different if name in FIXED}
     if record.key_half_life_s == stored.key_half_life_s:
         stays.discard("half_life_s")
@@ -199,13 +199,13 @@ def ways_to_change(record: BanditRecord, stored: BanditRecord, different: Sequen
 
 
 def _asked(record: BanditRecord) -> BanditRecord:
-    """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
+    """The caller's part of a record: the same for any arms which the catalogue had at the creation."""
     derived = {"directions": None, "mean_square": None, "constant": None, "filled": None, "arm_clock": None}
     return replace(record, **derived, space=0, catalogue_uid=None, moved_ms=0)
 
 
 def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:
-    """The record with what it has to know of the arms from now on: their unit, how many numbers they have."""
+    """The record with facts of the arms from now on: their unit, and their number of filled coordinates."""
     # A patch without a difference changes nothing, also where arms have come since the bandit was made.
     if record == before:
         return record
@@ -215,7 +215,7 @@ def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> Ban
 
 
 def measured(record: BanditRecord, arms: Snapshot) -> BanditRecord:
-    """The record with the unit of the features, where it has something in it and the arms are there."""
+    """The record with the unit of the features, if the unit is missing and the arms are there."""
     if not needs_arms(record):
         return record
     square = mean_square_of(arms)
@@ -232,7 +232,7 @@ def of_unit_one(record: BanditRecord) -> BanditRecord:
 
 
 def needs_arms(record: BanditRecord) -> bool:
-    """Whether the arms decide something of the record that is not known yet."""
+    """True if the record lacks a value that the arms decide."""
     return _needs_constant(record) or record.mean_square is None
 
 
@@ -246,12 +246,12 @@ def _with_filled(record: BanditRecord, arms: Snapshot) -> BanditRecord:
 
 
 def constant_of(record: BanditRecord) -> float | None:
-    """The coordinate that learners see besides those of an arm; 0 until ``constant`` is known."""
+    """The learners' coordinate besides those of an arm; 0 until ``constant`` is known."""
     return (record.constant or 0.0) if record.intercept else None
 
 
 def mean_square_of(arms: Snapshot) -> float | None:
-    """The mean squared length of the arms, or of an even sample of them; None where that is 0."""
+    """The mean squared length of the arms, or of an even sample of them; None for 0."""
     rows = _sample(arms)
     if not len(rows):
         return None
@@ -261,7 +261,9 @@ def mean_square_of(arms: Snapshot) -> float | None:
 
 
 def filled_of(arms: Snapshot) -> float | None:
-    """How many numbers of an arm are not 0, on average over the arms or an even sample; None without arms."""
+    """The mean number of coordinates of an arm other than 0, over the arms or an even sample; None without
+    arms.
+    """
     rows = _sample(arms)
     return float(np.count_nonzero(arms.features_of(rows))) / len(rows) if len(rows) else None
 

@@ -1,9 +1,9 @@
-"""From a context to numbers: the joint features that a learner learns from, and the query for the arms.
+"""From a context to numbers: the joint features of a learner, and the query for the arms.
 
 Notation, as in ``shortlist.linear.bilinear``
-    d, m, p         dimension of the arms, of the encoded context u, number of directions that interact
-    D               d + p m, how many numbers a learner has; those of ``match`` come after them, and the one
-                    of an intercept is the last
+    d, m, p         dimension of the arms, of the encoded context u, number of interacting directions
+    D               d + p m, numbers of a learner; those of ``match`` come after them, and the one of an
+    intercept is the last
 """
 
 from __future__ import annotations
@@ -52,11 +52,13 @@ class Context:
         return cls(Encoding(record.context), directions, numbers_beside(record))
 
     def more_numbers(self, dim: int) -> int:
-        """How many numbers a learner has besides its theta: p m."""
+        """The learner's numbers besides theta: p m of them."""
         return (dim if self.directions is None else len(self.directions)) * self.encoding.dim
 
     def joint_features(self, features: Vector, context: Numbers32 | None) -> Vector:
-        """What a learner learns from: [x ; (P x) kron u]. None: a context of zeros. Shapes: (d,) -> (D,)."""
+        """The features for a learner: [x ; (P x) kron u]. Without a context: one of zeros. Shapes: (d,) ->
+        (D,).
+        """
         if context is None:
             context = np.zeros(self.encoding.dim, dtype=np.float32)
         joint: Vector = bilinear.phi(features[None], self.directions, context)[0]
@@ -76,12 +78,12 @@ class Context:
 
 
 def match_numbers(record: BanditRecord) -> int:
-    """How many numbers a request may say of an arm."""
+    """The number of a request's numbers for an arm."""
     return 0 if record.match is None else encoding.MatchEncoding(record.match).dim
 
 
 def numbers_beside(record: BanditRecord) -> int:
-    """How many numbers of a learner are of ``match`` and of the intercept."""
+    """The number of a learner's numbers for ``match`` and for the intercept."""
     return match_numbers(record) + record.intercept
 
 
@@ -93,7 +95,7 @@ def check_form(context: object) -> object:
 
 
 def completed(record: BanditRecord) -> BanditRecord:
-    """The record of a bandit that is asked for, with all that belongs to its context. Raises Invalid."""
+    """The record of a requested bandit, with all parts of its context. Raises Invalid."""
     if record.context is None:
         if record.interactions is not None:
             raise Invalid("interactions needs a context", path=("interactions",))
@@ -133,7 +135,7 @@ def check_size(record: BanditRecord, dim: int) -> None:
 
 
 def with_directions(record: BanditRecord, arms: Snapshot) -> BanditRecord:
-    """The record with the directions of the arms that it asks for. Cost and errors: ``directions_of``."""
+    """The record with its requested directions of the arms. Cost and errors: ``directions_of``."""
     directions = None
     if isinstance(record.interactions, int):
         directions = vector_to_bytes(directions_of(arms, record.interactions))
@@ -146,7 +148,7 @@ def directions_of(
     """The first ``p`` principal directions of the arms, of an even sample of them if they are very many.
 
     Shape: -> (p, d). Cost: n d^2, at most ``most_products``. Raises Invalid: there are no arms yet.
-    ``block_numbers``: of arms that are read at a time.
+    ``block_numbers``: of arms read at a time.
     """
     rows = arms.eligible()
     if not len(rows):

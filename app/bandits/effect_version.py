@@ -1,7 +1,7 @@
-"""A version of the arm effects of a bandit: what each arm has beyond its features, as of one fit.
+"""A version of the arm effects of a bandit: each arm's reward beyond its features, as of one fit.
 
-Versions are numbered from 1. One without arms is made where nothing is found: then all is as without effects.
-Of most only the arms are stored that moved: of those that did not the next version has the sums of before.
+Versions are numbered from 1. One without arms is made where no effect is found: then all is as without
+effects. Most versions store changed arms only; unchanged arms keep the sums of the version before.
 """
 
 from __future__ import annotations
@@ -20,35 +20,36 @@ from shortlist.types import Matrix, Rows
 
 
 class PlaceFit(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of the places of lists, of the first ``MOST_LEARNED_PLACES``.
+    """The estimates for the places of lists, of the first ``MOST_LEARNED_PLACES``.
 
-    ``p``, ``w``    how likely each is looked at, and what a reward weighs there: float16, 1 at the first
-    ``known``       n, M, Y and V of ``shortlist.linear.places``, faded by the fits
-    ``seen``        the same of all rewards by then, not faded
+    ``p``, ``w``    the probability of a look at each, and the weight of a reward there: float16, 1 at the
+                    first
+    ``sums``        n, M, Y and V of ``shortlist.linear.places``, faded by the fits
+    ``all_sums``    the same of all rewards by then, not faded
     ``is_below``    p and w are 1 since rewards may be less than 0, or were
     """
 
     p: list[float]
     w: list[float]
-    known: list[list[float]]
-    seen: list[list[float]]
+    sums: list[list[float]]
+    all_sums: list[list[float]]
     is_below: bool = False
 
 
 class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What is stored of a version.
+    """The stored record of a version.
 
     ``since_ms``    when it was made
-    ``decisions``   how many decisions are in the sums that it was made of
-    ``space``       which move of its bandit it was made after; 0: none
+    ``decisions``   number of decisions in its sums
+    ``space``       the number of its bandit's last move at the fit; 0: none
     ``variances``, ``noises``   tau^2 and s^2 of each signal
     ``arms``        with rewards, in the order of their ids; empty where no effects were found
-    ``revisions``   of the features of each arm, for which its sums are
-    ``n``, ``R``    their sums, float64, signal by signal; ``n`` once where it is the same of all
-    ``base``      0: those are all arms. Else they are those that differ from the version with this number,
-                  and ``gone`` are those that it has besides
-    ``chained``   how many arms were stored since the last version with all of them
-    ``places``    of lists; None: nothing is known of them
+    ``revisions``   of the features of each arm, to which its sums belong
+    ``n``, ``R``    their sums, float64, signal by signal; ``n`` once where equal for all
+    ``base``      0: these are all arms. Else only those which differ from the version with this number, and
+                  ``gone`` are its further arms, missing here
+    ``chained``   number of arms stored since the last version with all of them
+    ``places``    of lists; None: no estimates
     """
 
     number: int
@@ -69,11 +70,11 @@ class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, eq=False)
 class EffectVersion:
-    """A version, whose arrays are read-only. What follows from the sums is computed when it is asked for.
+    """A version, whose arrays are read-only. Effects are computed from the sums on demand.
 
-    An effect is that of an arm, also where its features have changed since.
+    An effect belongs to an arm, also after a change of its features.
 
-    ``record``: what it says besides arms. Shapes: ``names`` and ``revisions`` (K,); n and R (J, K).
+    ``record``: all fields besides the arms. Shapes: ``names`` and ``revisions`` (K,); n and R (J, K).
     """
 
     record: EffectRecord
@@ -92,17 +93,17 @@ class EffectVersion:
 
     @property
     def shown_number(self) -> int:
-        """The number by which choices name it: 0 where it says nothing."""
+        """The number by which choices name the version: 0 for a version without effects."""
         return self.record.number if len(self.names) else 0
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """Its size in memory."""
         return 1_000 + self.names.nbytes + self.revisions.nbytes + self.n.nbytes + self.R.nbytes
 
     @property
     def effects(self) -> Matrix:
-        """Of all arms, each signal. Shape: (J, K). Cost: O(J K)."""
+        """The effects of all arms, each signal. Shape: (J, K). Cost: O(J K)."""
         return self.at(slice(None))[0]
 
     @property
@@ -114,10 +115,10 @@ class EffectVersion:
         """Effects and deviations of some arms. Shape: (J, n) each."""
         both = zip(self.n[:, places], self.R[:, places], strict=True)
         fits = map(EffectFit, self.record.variances, self.record.noises)
-        found = [arm_effects.estimates(*own, fit) for own, fit in zip(both, fits, strict=True)]
-        # As tokens have them, so that what was served is what is learned from.
-        effects = np.array([own for own, _ in found]).astype(np.float32).astype(np.float64)
-        return effects, np.array([own for _, own in found])
+        estimates = [arm_effects.estimates(*own, fit) for own, fit in zip(both, fits, strict=True)]
+        # As tokens have them: the served effects are the ones learned from.
+        effects = np.array([own for own, _ in estimates]).astype(np.float32).astype(np.float64)
+        return effects, np.array([own for _, own in estimates])
 
     def of_arms(self, arms: Sequence[str]) -> tuple[Matrix, Matrix]:
         """Effects and deviations of arms; 0 and tau without rewards. Shapes: (J, n)."""
@@ -139,8 +140,8 @@ class EffectVersion:
         return self._stored(list(self.names), slice(None))
 
     def stored_after(self, before: EffectVersion, changed: Rows) -> EffectRecord:
-        """The record with those arms that differ from the version before, at these places."""
-        record = self._stored([self.names[place] for place in changed.tolist()], changed)
+        """The record with only the arms which differ from the version before, at these places."""
+        record = self._stored([self.names[position] for position in changed.tolist()], changed)
         gone, chained = gone_from(before, self), before.record.chained + len(changed)
         return msgspec.structs.replace(record, base=before.number, gone=gone, chained=chained)
 
@@ -155,7 +156,7 @@ class EffectVersion:
 
 
 def version_of(record: EffectRecord, before: EffectVersion | None = None) -> EffectVersion:
-    """The version of a record: the same bits wherever it is read. ``before``: that of its ``base``.
+    """The version of a record: the same bits wherever it is read. ``before``: the version of its ``base``.
 
     Cost: O(J K), K log K with new arms.
     """
@@ -172,15 +173,15 @@ def version_of(record: EffectRecord, before: EffectVersion | None = None) -> Eff
 def _changed(
     before: EffectVersion, change: EffectRecord, own_revisions: Rows, own_n: Matrix, own_R: Matrix
 ) -> tuple[PackedNames, Rows, Matrix, Matrix]:
-    """Names, revisions, n and R of a version that was stored as what differs from the one before."""
+    """Names, revisions, n and R of a version stored as its difference from the one before."""
     names, revisions, n, R = before.names, before.revisions.copy(), before.n.copy(), before.R.copy()
     places = names.places_of(change.arms)
-    had, fresh = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
-    was = places[had]
-    revisions[was], n[:, was], R[:, was] = own_revisions[had], own_n[:, had], own_R[:, had]
+    former, fresh = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+    was = places[former]
+    revisions[was], n[:, was], R[:, was] = own_revisions[former], own_n[:, former], own_R[:, former]
     if not len(fresh) and not change.gone:
         return names, revisions, n, R
-    arms = [*names, *(change.arms[place] for place in fresh.tolist())]
+    arms = [*names, *(change.arms[position] for position in fresh.tolist())]
     revisions, gone = np.concatenate((revisions, own_revisions[fresh])), set(change.gone)
     n, R = (np.concatenate(both, axis=1) for both in ((n, own_n[:, fresh]), (R, own_R[:, fresh])))
     order = sorted((k for k in range(len(arms)) if arms[k] not in gone), key=arms.__getitem__)
@@ -220,9 +221,9 @@ def version_of_fit(
     return EffectVersion(record, PackedNames(arms[:count]), own_revisions, n[:, :count], R[:, :count])
 
 
-def gone_from(before: EffectVersion, now: EffectVersion) -> list[str]:
-    """The arms that only the version of before has, in order."""
-    return [] if before.names == now.names else sorted(set(before.names) - set(now.names))
+def gone_from(before: EffectVersion, after: EffectVersion) -> list[str]:
+    """The arms of the version before which are missing in the later one, in order."""
+    return [] if before.names == after.names else sorted(set(before.names) - set(after.names))
 
 
 def record_to_bytes(record: EffectRecord) -> bytes:

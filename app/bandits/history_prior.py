@@ -1,8 +1,8 @@
-"""What the history of a catalogue is for a bandit: the learned prior that it begins with.
+"""The first learned prior of a bandit, from the history of its catalogue.
 
-A bandit has it if its prior is learned and it has neither a context nor ``match``, which no history tells
-anything of. It is that of its catalogue; else, after a move from a catalogue that had one, what the map made
-of it (``MoveRecord.history``).
+A bandit has one if its prior is learned, and there is neither a context nor ``match``, of which no history
+tells anything. Its history is the catalogue's; else, after a move from a catalogue with a history, the mapped
+one (``MoveRecord.history``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shortlist.linear.learned_prior import LearnedPrior
 
 
 def first_prior(record: BanditRecord, history: HistoryPriorRecord | None) -> LearnedPrior | None:
-    """The prior of a bandit without keys, from that of its catalogue; None: it begins without.
+    """The prior of a bandit without keys, from its catalogue's history; None: the bandit begins without.
 
     Cost: O(D^3).
     """
@@ -31,12 +31,12 @@ def takes_history(record: BanditRecord) -> bool:
 def begins_with(
     record: BanditRecord, history: HistoryPriorRecord | None, last: MoveRecord | None
 ) -> LearnedPrior | None:
-    """As ``first_prior``, of a bandit whose last move was ``last``; None: it was never moved."""
+    """As ``first_prior``, of a bandit whose last move was ``last``; None: the bandit was never moved."""
     if history is not None or last is None or not last.history or not takes_history(record):
         return first_prior(record, history)
     return bytes_to_prior(last.history).of_signals(record.signal_count).learned
 
 
 def history_to_bytes(history: LearnedPrior) -> bytes:
-    """As it is kept with a move."""
+    """The prior as bytes, to be kept with a move."""
     return version_to_bytes(version_of(1, 0, history))

@@ -1,7 +1,7 @@
-"""A version of the learned prior of a bandit: what its keys have in common at one time, and its record.
+"""A version of the learned prior of a bandit: the common part of its keys at one time, and its record.
 
-Versions of a bandit are numbered from 1. One without a prior is made where the keys that are left say
-nothing, as after keys were forgotten: everything is then as with the plain prior.
+Versions of a bandit are numbered from 1. One without a prior is made where the remaining keys say nothing, as
+after keys were forgotten: all is then as with the plain prior.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _LEAST_NOISE = 1e-6  # of a signal that is newer than the version, as a share of
 
 
 class PriorRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What is stored of a version.
+    """The stored record of a version.
 
-    ``since_ms``     when it was made
-    ``rewards``      how many entries of the reward log had been folded for the bandit by then
-    ``replaced``     how many of them forgot a learner, or gave it a state
+    ``since_ms``     the time of the fit
+    ``rewards``      number of log entries folded for the bandit by then
+    ``replaced``     how many of these forgot a learner, or set its state
     ``mean``, ``precision``, ``residuals``  of ``LearnedPrior``, float64 row by row, of the precision the
                      lower triangle; all are empty where there is no prior
-    ``space``        which move of its bandit it was fitted after; 0: none
-    ``variation``    of ``LearnedPrior``; 1 of versions that were made before it was known
+    ``space``        the number of its bandit's last move at the fit; 0: none
+    ``variation``    of ``LearnedPrior``; 1 for versions from before this field
     ``sizes``        of ``LearnedPrior``, float64: the mean squares of all signals, then the variances; empty
                      where all keys are counted in one unit
     ``history``      of ``LearnedPrior``: how many of ``keys`` are of a history
@@ -71,26 +71,26 @@ class PriorVersion:
 
     @property
     def shown_number(self) -> int:
-        """The number by which choices name it: 0 where it says nothing."""
+        """The number by which choices name the version: 0 for a version without a prior."""
         return 0 if self.learned is None else self.record.number
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """Its size in memory."""
         dim = 0 if self.learned is None else self.learned.dim
         return 2_000 + 8 * dim * (dim + 2 * max(1, self.record.signals))
 
     @cached_property
     def shows(self) -> bool:
-        """Whether mean and covariance may be shown."""
+        """True if mean and covariance may be shown."""
         learned = self.learned
         if learned is None:
             return False
-        # Not by the sum: who has seen the history's mean could take it off that of a few own keys.
+        # Not by the sum: a reader of the history's mean could subtract it from the mean of a few own keys.
         return (learned.own_keys or learned.history) >= SHOWN_KEYS
 
     def of_signals(self, count: int) -> PriorVersion:
-        """The version for a bandit that has so many signals now: what is new has mean 0."""
+        """The version for a bandit with so many signals now: new signals have mean 0."""
         learned = self.learned
         if learned is None or len(learned.mean) >= count:
             return self
@@ -121,7 +121,7 @@ def version_of(
     *,
     space: int = 0,
 ) -> PriorVersion:
-    """The version that is made of a prior. ``counts``: what its bandit had learned by then."""
+    """The version made of a prior. ``counts``: the entries folded for its bandit by then."""
     head = number, since_ms, counts.entries, counts.replaced
     if learned is None:
         return PriorVersion(PriorRecord(*head, space=space), None)
@@ -208,7 +208,7 @@ def exported(version: PriorVersion) -> PriorVersionView:
 
 
 def imported(line: bytes) -> PriorVersion:
-    """A version that was exported, as JSON. Raises ValueError, which says what it is not.
+    """Decode an exported version, as JSON. Raises ValueError with the reason.
 
     Cost: O(D^3).
     """

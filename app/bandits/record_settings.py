@@ -18,9 +18,9 @@ _MARKS = [
     for part in (hint, *get_args(hint))
     for mark in getattr(part, "__metadata__", ())
 ]
-# Why a setting cannot be changed; those that are not here can.
+# Why a setting cannot be changed; all others can.
 FIXED: Mapping[str, str] = {name: mark.reason for name, mark in _MARKS if isinstance(mark, Fixed)}
-# The settings that only some policies have, and what each is where nobody asked for it.
+# The settings of only some policies, and their defaults.
 OF_POLICIES: Mapping[str, object] = {
     field.name: field.default
     for field in _STORED
@@ -34,6 +34,8 @@ def settings_of(record: BanditRecord) -> dict[str, Any]:
 
 
 def stored_settings(record: BanditRecord) -> dict[str, Any]:
-    """What is stored. A replica of an older version reads it while new settings have their defaults."""
+    """The settings to store. A replica of an older version can read them while new settings have their
+    defaults.
+    """
     fields = ((field, getattr(record, field.name)) for field in _STORED)
     return {field.name: v for field, v in fields if field.name not in _ADDED or v != field.default}

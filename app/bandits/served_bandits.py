@@ -92,8 +92,8 @@ class Bandits:
         self._by_uid: dict[str, Bandit] = {}
         self._newer: dict[str, tuple[str, str]] = {}  # not served here, by name: uid and reason
         self._earlier: BoundedCache[tuple[str, int], Bandit] = BoundedCache(EARLIER_BYTES)
-        # Uids that a poll has not brought, and those that a caller may not see: both are answered as soon.
-        # Tokens name uids that there were, and none comes twice, so what is gone is gone for good.
+        # Uids which no poll brought, and uids hidden from a caller: both get the same answer in the same time. Tokens name
+        # former uids, and none comes twice: a missing one is gone for good.
         self._missed: BoundedCache[str, None] = BoundedCache(MISSED_BYTES)
         self._measuring: dict[bytes, asyncio.Task[BanditRecord]] = {}  # by the stored bandit
         self.versions = BanditVersions(store, rewarded_s=most_wait_s)
@@ -121,7 +121,7 @@ class Bandits:
                 # and made again.
                 if served is None or served.stored != data or served.catalogue is not catalogue:
                     self._drop(name)
-                    self._serve(self._made(name, data, catalogue))
+                    self._serve(self._make_served(name, data, catalogue))
             except Unavailable as error:
                 self._drop(name)
                 self._newer[name] = uid_of(data), error.detail
@@ -132,10 +132,10 @@ class Bandits:
     async def create(
         self, name: str, record: BanditRecord, absent: Collection[str] = (), *, by: str | None = None
     ) -> tuple[Bandit, bool]:
-        """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound, Invalid.
+        """Make the bandit; (the bandit, False) when the same one exists. Raises Conflict, NotFound, Invalid.
 
-        ``absent``: settings that nobody asked for: ridge and exploration are then what stands. ``by``: the
-        name of the API key that asks for it.
+        ``absent``: settings missing in the request: ridge and exploration then stay as stored. ``by``: the
+        name of the caller's API key.
         """
         served = self._served.get(name)
         record = self._completed(record, None if served is None else served.record)
@@ -155,14 +155,16 @@ class Bandits:
         return await REQUESTS.run(partial(measured, record, arms))
 
     async def _measured_for_all(self, bandit: Bandit) -> BanditRecord:
-        """``_measured``, once for all who wait: of arms in an engine it reads 20,000 from the store."""
+        """``_measured``, once for all waiting callers: of arms in an engine 20,000 are read from the
+        store.
+        """
         work = partial(self._measured, bandit.record)
         return await asyncio.shield(shared_task(self._measuring, bandit.stored, work))
 
     async def _with_directions(
         self, name: str, record: BanditRecord, absent: Collection[str]
     ) -> BanditRecord:
-        """The record with the directions that the bandit has, or would have if it were made now."""
+        """The record with the bandit's directions, or those of a bandit made now."""
         catalogue = await self._catalogues.get_stocked(record.catalogue)
         if name not in self._served:
             await self._hooks.poll_for_news()
@@ -202,20 +204,19 @@ class Bandits:
     async def change(self, name: str, changed: Changed, *, by: str | None = None) -> Bandit:
         """Give a bandit another configuration, and keep its learners; without a difference nothing changes.
 
-        ``by``: the name of the API key that asks for it.
-        ``changed`` makes the new record of what the bandit is when this is called or later, and again when
-        another process changes the bandit at the same time; it may raise. Raises NotFound, Invalid,
-        QuotaReached, Unavailable.
+        ``by``: the name of the caller's API key. ``changed`` makes the new record of the present one, and
+        again when another process changes the bandit at the same time; ``changed`` may raise. Raises
+        NotFound, Invalid, QuotaReached, Unavailable.
         """
         if not await self._hooks.poll_for_news():  # the caller may have seen what is not known here
             raise Unavailable("the store does not answer")
 
-        catalogue = self._known(name).catalogue
+        catalogue = self._get_served(name).catalogue
         arms = await self._catalogues.sampled(catalogue)
 
         def completed(uid: str, version: BanditVersion) -> BanditRecord:
             asked = changed(uid, version)
-            # first: what cannot be removed is that also where a guardrail names it
+            # first: a signal which cannot be removed is refused as such, also when named by a guardrail
             signals.check_change(version.record, asked)
             record = self._completed(asked, version.record)
             record = with_else(record, version.record, catalogue)
@@ -225,19 +226,19 @@ class Bandits:
 
         async with self.changing:
             # Again under the lock: another change may have come in between.
-            bandit = self._known(name)
+            bandit = self._get_served(name)
             stored = await self.versions.change(name, bandit.stored, completed, by)
             return self._current(name, stored, bandit.catalogue)
 
     async def as_if(self, name: str, changed: Changed) -> Bandit:
-        """The bandit as ``change`` would make it, beside the one that is served. Raises NotFound, Invalid."""
+        """The bandit as ``change`` would make it, beside the served one. Raises NotFound, Invalid."""
         bandit = await self.get(name)
         asked = changed(bandit.uid, bandit.version)
         record = self._completed(asked, stored=asked)  # it is compared, not made
         self._policies[record.policy].check_arms(record, bandit.catalogue)
         record = with_unit(record, bandit.record, await self._catalogues.sampled(bandit.catalogue))
         version = replace(bandit.version, record=record)
-        return self._made(name, version_to_bytes(bandit.uid, version), bandit.catalogue)
+        return self._make_served(name, version_to_bytes(bandit.uid, version), bandit.catalogue)
 
     async def get(self, name: str) -> Bandit:
         """The bandit, also when another process has just made it. Raises NotFound."""
@@ -246,14 +247,14 @@ class Bandits:
             return bandit
         if not await self._hooks.poll_for_news() and name not in self._served:
             raise Unavailable("the store does not answer")
-        return self._known(name)
+        return self._get_served(name)
 
     async def ready(self, name: str, *, keep: bool = True, brings_arms: bool = False) -> Bandit:
         """As ``get``, for a choice or an observation: with the constant of its intercept, if it has arms.
 
-        It is settled by the first arms of the catalogue, once for all processes; without ``keep`` for this
-        answer alone. ``brings_arms``: the request has arms of its own: where the catalogue has none, the unit
-        is 1. Awaits nothing where it is known. Raises NotFound, NotFitted, Unavailable.
+        The constant is settled by the first arms of the catalogue, once for all processes; without ``keep``
+        for this answer alone. ``brings_arms``: the request has arms of its own: where the catalogue has none,
+        the unit is 1. Awaits nothing for a known constant. Raises NotFound, NotFitted, Unavailable.
         """
         bandit = await self.get(name)
         if not bandit.catalogue.encoding.is_fitted:
@@ -268,19 +269,19 @@ class Bandits:
         if record.constant is None:
             return bandit
         if not keep:
-            return self._made(name, _with(bandit.stored, record), bandit.catalogue)
+            return self._make_served(name, _with(bandit.stored, record), bandit.catalogue)
         async with self.changing:
-            bandit = self._known(name)
+            bandit = self._get_served(name)
             stored = await self.versions.settle(name, bandit.stored, partial(_settled, by=record))
             return self._current(name, stored, bandit.catalogue)
 
     async def find(self, uid: str, version: int, *, names: Collection[str] | None = None) -> Bandit | None:
-        """The bandit of this uid as it was in this version, also when another process has just made it.
+        """The bandit of this uid in this version, also one just made by another process.
 
-        ``names``: of the bandits that there are for the caller; None: all.
+        ``names``: of the bandits visible to the caller; None: all.
 
-        None: there is no such bandit, or the version is no longer kept. Awaits nothing for what it is now.
-        Raises Unavailable for one that is not served here, or not known while the store does not answer.
+        None: there is no such bandit, or the version is no longer kept. Awaits nothing for the present
+        version. Raises Unavailable for a bandit not served here, or unknown while the store does not answer.
         """
         bandit = self._visible(uid, names)
         if bandit is None and uid in self._missed:
@@ -306,7 +307,7 @@ class Bandits:
             record = bytes_to_version(stored)[1].record
             if record.space == bandit.record.space:
                 stored = _with(stored, _settled(record, by=bandit.record))
-                earlier = self._made(bandit.name, stored, bandit.catalogue)
+                earlier = self._make_served(bandit.name, stored, bandit.catalogue)
             else:
                 earlier = await self._before_move(bandit, stored, record)
             self._keep(earlier)
@@ -323,14 +324,14 @@ class Bandits:
         return self._served.get(name)
 
     async def _before_move(self, bandit: Bandit, stored: bytes, record: BanditRecord) -> Bandit:
-        """A version of a bandit from before it was moved. Raises Unavailable."""
+        """A version of a bandit from before a move. Raises Unavailable."""
         moves = await self._moves.of(uid := bandit.uid, bandit.record.space)
         left = moves[record.space + 1]
         catalogue = bandit.catalogue
         with contextlib.suppress(NotFound):
             served = self._catalogues.served(left.left)
             catalogue = served if served.uid == left.left_uid else catalogue
-        # a version that was never settled was settled by a later one of the same catalogue, or has no rewards
+        # an unsettled version was settled by a later one of the same catalogue, or has no rewards
         for number in range(left.version - 1, 0, -1) if record.intercept and record.constant is None else ():
             if (later := await self.versions.one(uid, number)) is not None:
                 stored = _with(stored, _settled(record, by=bytes_to_version(later)[1].record))
@@ -344,7 +345,7 @@ class Bandits:
         if not await self._hooks.poll_now():
             raise Unavailable("the store does not answer")
         await self.ready(name)
-        return self._known(name)
+        return self._get_served(name)
 
     async def use(
         self,
@@ -354,7 +355,7 @@ class Bandits:
         keep: bool = True,
         brings_arms: bool = False,
     ) -> T:
-        """Return what ``step`` does with the bandit, ``ready`` for it; once more if it was just moved.
+        """Return the result of ``step`` on the ``ready`` bandit; once more after a move meanwhile.
 
         Raises NotFound, Unavailable, and what ``step`` raises.
         """
@@ -365,7 +366,7 @@ class Bandits:
         return await self.again_if_moved(used)
 
     async def again_if_moved(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``step`` does; once more if a bandit that it makes ``ready`` was just moved.
+        """Return the result of ``step``; once more if one of its ``ready`` bandits was just moved.
 
         Raises what ``step`` raises.
         """
@@ -376,9 +377,10 @@ class Bandits:
             return await step()
 
     async def move(self, name: str, expected: bytes, moved: Moved, *, by: str | None) -> Bandit:
-        """Move a bandit to another catalogue: ``moved`` makes record and move of the version that it has.
+        """Move a bandit to another catalogue: ``moved`` makes record and move of the present version.
 
-        Asked again if somebody changes the bandit meanwhile; it may raise. Raises NotFound, Unavailable.
+        ``moved`` is called again if somebody changes the bandit meanwhile, and may raise. Raises NotFound,
+        Unavailable.
         """
         async with self.changing:
             stored, catalogue = await self.versions.move(name, expected, moved, by)
@@ -391,30 +393,30 @@ class Bandits:
         return self._by_uid.get(uid)
 
     def of_catalogue(self, name: str) -> list[str]:
-        """The uids of the bandits that choose from a catalogue."""
+        """The uids of the bandits of a catalogue."""
         return [uid for uid, bandit in self._by_uid.items() if bandit.record.catalogue == name]
 
     def with_learned_priors(self) -> Sequence[str]:
-        """The uids of the bandits that have a learned prior."""
+        """The uids of the bandits with a learned prior."""
         return [uid for uid, bandit in self._by_uid.items() if bandit.record.prior == "learned"]
 
     def page(
         self, cursor: str | None, limit: int, names: Collection[str] | None = None
     ) -> tuple[Sequence[Bandit], str | None]:
-        """``names``: of those that there are for the caller; None: all."""
+        """A page of bandits. ``names``: of those visible to the caller; None: all."""
         shown = [bandit for bandit in self if names is None or bandit.name in names]
         return page_by_name(shown, lambda b: b.name, cursor, limit)
 
     async def delete(self, name: str) -> None:
-        """Delete the bandit and all that it has learned. Its tokens are worth nothing from now on."""
+        """Delete the bandit and all its learners. Its tokens are worth nothing from now on."""
         await self.get(name)
         async with self.changing:
-            bandit = self._known(name)
+            bandit = self._get_served(name)
             self._drop(name)
             try:
                 await self._store.registry.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
             except BaseException:
-                # nobody knows whether it was deleted: it is served until a poll says
+                # the deletion is uncertain: the bandit is served until a poll says more
                 self._serve(bandit)
                 raise
 
@@ -422,7 +424,7 @@ class Bandits:
         bandit = self._by_uid.get(uid)
         return bandit if bandit is None or names is None or bandit.name in names else None
 
-    def _known(self, name: str) -> Bandit:
+    def _get_served(self, name: str) -> Bandit:
         if name in self._newer:
             raise Unavailable(self._newer[name][1])
         try:
@@ -444,10 +446,10 @@ class Bandits:
         bandit = self._served.get(name)
         if bandit is None or bandit.stored != stored:
             self._drop(name)
-            bandit = self._serve(self._made(name, stored, catalogue))
+            bandit = self._serve(self._make_served(name, stored, catalogue))
         return bandit
 
-    def _made(self, name: str, stored: bytes, catalogue: Catalogue) -> Bandit:
+    def _make_served(self, name: str, stored: bytes, catalogue: Catalogue) -> Bandit:
         return bandit_of(name, stored, catalogue, self._policies)
 
     def _drop(self, name: str) -> None:
@@ -470,7 +472,7 @@ class Bandits:
 
 
 def _is_before(earlier: Bandit, bandit: Bandit) -> bool:
-    """Whether an earlier version is at hand as it has to be, now that the bandit is this one."""
+    """True if an earlier version in memory fits the bandit as it is now."""
     if earlier.former is not None:
         return earlier.former.until == bandit.record.space
     return earlier.record.space == bandit.record.space and earlier.catalogue is bandit.catalogue
@@ -486,6 +488,6 @@ def _settled(record: BanditRecord, by: BanditRecord) -> BanditRecord:
 
 
 def _with(stored: bytes, record: BanditRecord) -> bytes:
-    """What is stored of a version, with another record."""
+    """The stored bytes of a version, with another record."""
     uid, version = bytes_to_version(stored)
     return version_to_bytes(uid, replace(version, record=record))

@@ -1,7 +1,7 @@
-"""The settings of a bandit: types, bounds, defaults, and which may be changed later.
+"""The settings of a bandit: types, bounds, defaults, and whether they may be changed later.
 
-This is their only definition. What is stored, the bodies of PUT and PATCH, the answers, /openapi.json and the
-types of the clients come from it. A new setting is one line, at the end of ``BanditSettings``.
+This is their only definition. The stored form, the bodies of PUT and PATCH, the answers, /openapi.json and
+the types of the clients come from it. A new setting is one line, at the end of ``BanditSettings``.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ Delta = Annotated[float, Field(ge=MIN_DELTA, lt=1)]
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Marks a setting that cannot be changed, and says why."""
+    """Marks a setting which cannot be changed, with the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class OfPolicies:
-    """Marks a setting that only some policies have: those that name it in their ``options``."""
+    """Marks a setting of some policies only: those which name it in their ``options``."""
 
 
 def must_be(text: str) -> WrapValidator:
@@ -79,7 +79,7 @@ def must_be(text: str) -> WrapValidator:
 
 
 def absent_is(text: str) -> Any:
-    """What a setting is where a request leaves it out and others decide: its stored default is not that."""
+    """The description of a setting's default where others decide: the stored default is another one."""
 
     def describe(schema: dict[str, Any]) -> None:
         schema.pop("default", None)
@@ -134,7 +134,7 @@ class SignalRule(Document, frozen=True):
 
 
 class GuardrailRule(Document, frozen=True):
-    """What the mean of a signal over decisions should be at ``most``, or at ``least``."""
+    """The mean of a signal over decisions should be at ``most``, or at ``least``, a bound."""
 
     signal: Identifier
     most: Value | None = None
@@ -179,7 +179,7 @@ class HoldoutRule(Document, frozen=True, rename={"or_else": "else"}):
 
     @property
     def is_of_caller(self) -> bool:
-        """Whether the holdout is served what the caller would have shown: the first candidates."""
+        """True if the holdout is served the caller's own list: the first candidates."""
         return self.serve == "candidates"
 
 
@@ -195,7 +195,7 @@ class LogRule(Document, frozen=True):
 
 
 class PositionRule(Document, frozen=True):
-    """How likely the arm at each place of a list is looked at; further places are as the last."""
+    """The probability that the arm at each place of a list is looked at; further places are as the last."""
 
     examination: Annotated[
         list[Annotated[float, Field(ge=MIN_EXAMINATION, le=1)]],
@@ -203,7 +203,7 @@ class PositionRule(Document, frozen=True):
     ]
 
     def at(self, position: int) -> float:
-        """That of a place, from 0."""
+        """The probability at a place, from 0."""
         return self.examination[min(position, len(self.examination) - 1)]
 
 
@@ -328,7 +328,8 @@ class BanditSettings(Document, frozen=True):
     solver: Annotated[Literal["shortlist", "adaptive"], OfPolicies()] = "shortlist"
     holdout: HoldoutRule | None = None
     log: LogRule | None = None
-    # Those that follow are stored only where they differ from their default, which therefore never changes.
+    # The following settings are stored only where they differ from their default, which therefore never
+    # changes.
     context: Annotated[
         ContextRule | None, Fixed("a learner has parameters for each number of the context"), OfPolicies()
     ] = None
@@ -360,17 +361,17 @@ class BanditSettings(Document, frozen=True):
 
 
 class BanditRecord(BanditSettings, frozen=True):
-    """What a bandit is made with.
+    """The record of a bandit: its settings, and values fixed when it was made.
 
     ``directions``     those of the catalogue when the bandit was made, float64 row by row; None without a
                        context, and with interactions "all"
-    ``mean_square``    the mean squared length of its arms then, in the unit of which ``auto`` is before there
-                       are rewards; None of a catalogue without arms
+    ``mean_square``    the mean squared length of its arms then: the unit of ``auto`` before there are
+                       rewards; None of a catalogue without arms
     ``constant``       of the ``intercept``: the root mean square of the coordinates of the arms then; None
                        without one, and until the catalogue has arms and a choice or a reward comes
     ``space``          how often the bandit was moved to another catalogue
-    ``catalogue_uid``  of the catalogue that it was moved to
-    ``moved_ms``       when, since 1970
+    ``catalogue_uid``  of the catalogue after a move
+    ``moved_ms``       when it was moved, since 1970
     ``filled``         how many numbers of an arm were not 0 then, on average; None where nothing depends on
                        it
     ``arm_clock``      by which arms fade, once their half-life was changed
@@ -388,24 +389,24 @@ class BanditRecord(BanditSettings, frozen=True):
     @property
     def key_half_life_s(self) -> float | None:
         """After which a reward counts half for the learner of its key."""
-        given = self.half_life_s
-        return given.keys if isinstance(given, HalfLives) else given
+        half_life = self.half_life_s
+        return half_life.keys if isinstance(half_life, HalfLives) else half_life
 
     @property
     def arm_half_life_s(self) -> float | None:
         """After which a reward counts half for the effect of its arm."""
-        given = self.half_life_s
-        return given.arms if isinstance(given, HalfLives) else given
+        half_life = self.half_life_s
+        return half_life.arms if isinstance(half_life, HalfLives) else half_life
 
     @property
     def clock_of_arms(self) -> ArmClock | None:
-        """By which sums of arms fade; None: no reward has ever faded."""
+        """The clock by which sums of arms fade; None: no reward has ever faded."""
         if self.arm_clock is not None or self.arm_half_life_s is None:
             return self.arm_clock
         return ArmClock(self.arm_half_life_s)
 
     def arm_time(self, decided_ms: int) -> ArmTime | None:
-        """As an entry of a reward has it."""
+        """The time of an arm's reward, for the log's entry."""
         if self.arm_clock is None and self.arm_half_life_s == self.key_half_life_s:
             return None
         clock = self.clock_of_arms
@@ -413,11 +414,11 @@ class BanditRecord(BanditSettings, frozen=True):
 
     @property
     def signal_count(self) -> int:
-        """How many rewards a learner learns apart: one, where none has a name."""
+        """The number of separately learned rewards: one without names."""
         return len(self.signals or (0,))
 
     def defaults(self, values: Mapping[str, float] = MappingProxyType({})) -> tuple[float, ...]:
-        """What each signal, or the only reward, counts as while nothing comes; ``values`` replace it.
+        """The values of each signal, or of the only reward, while none comes; ``values`` replace them.
 
         Zeros at the end are left out.
         """
@@ -435,7 +436,7 @@ class BanditRecord(BanditSettings, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SignalRef:
-    """Which signal a reward is of: its place among those of the bandit, and its rule."""
+    """The signal of a reward: its place among those of the bandit, and its rule."""
 
     place: int
     rule: SignalRule

@@ -10,7 +10,7 @@ from shortlist.linear.signals import Weighing
 
 
 def weighing_of(record: BanditRecord, weights: Mapping[str, float] | None = None) -> Weighing | None:
-    """How the signals are weighed: by ``weights``, and by the bandit's own where those say nothing.
+    """The weighing of the signals: by ``weights``, and by the bandit's own weights for all others.
 
     None: the bandit has no signals. Raises Invalid, naming every weight of something else.
     """
@@ -45,7 +45,7 @@ def weighed_anew(
 
 
 def check_names(signals: Mapping[str, SignalRule], named: Iterable[str], field: str) -> None:
-    """Raise Invalid, naming every one that is no signal."""
+    """Raise Invalid, with every name which is no signal."""
     unknown = [name for name in named if name not in signals]
     if unknown:
         message = f"no such signal: there are {', '.join(signals)}"
@@ -53,7 +53,7 @@ def check_names(signals: Mapping[str, SignalRule], named: Iterable[str], field: 
 
 
 def check(record: BanditRecord, *, most: int | None) -> None:
-    """Raise Invalid for settings that signals do not allow. ``most``: of the policy; None: all."""
+    """Raise Invalid for settings not allowed with signals. ``most``: of the policy; None: all."""
     unknown = [
         (("guardrails", number, "signal"), "no such signal")
         for number, rule in enumerate(record.guardrails or ())
@@ -68,18 +68,18 @@ def check(record: BanditRecord, *, most: int | None) -> None:
     if most is not None and len(record.signals) > most:
         message = f"the policy {record.policy} takes {most} signal{'s' if most > 1 else ''} at most"
         raise Invalid(message, path=("signals",))
-    plain = RewardRule(wait_s=record.reward.wait_s)
+    reward_alone = RewardRule(wait_s=record.reward.wait_s)
     refused = [
         (("reward", name), f"{name} cannot be combined with signals: each signal has its own")
         for name in ("min", "max", "aggregate", "default")
-        if getattr(record.reward, name) != getattr(plain, name)
+        if getattr(record.reward, name) != getattr(reward_alone, name)
     ]
     if refused:
         raise Invalid.many(refused)
 
 
 def check_change(before: BanditRecord, after: BanditRecord) -> None:
-    """Raise Conflict where signals would go, Invalid where one that comes has a default."""
+    """Raise Conflict where signals would go, Invalid where a new one has a default."""
     before_signals, has = before.signals, after.signals or {}
     gone = [name for name in before_signals or {} if name not in has]
     if gone:

@@ -1,8 +1,8 @@
-"""Spaces: what the numbers of learners mean, from one move of a bandit to another catalogue to the next.
+"""Spaces: the meanings of learners' numbers, from one move of a bandit to another catalogue to the next.
 
 A move raises the number of the bandit's space. States, entries of the reward log and versions say which space
-they are of, 0 where they say nothing. Of each move a record is kept with the bandit: ``SpaceMap`` is what it
-does to states and features. The fold carries a learner where the log has the entry of the move.
+they are of, 0 where they say nothing. Of each move a record is kept with the bandit: ``SpaceMap`` is its
+effect on states and features. The fold carries a learner where the log has the entry of the move.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A move: the space ``number - 1`` ended with it.
 
     ``left``, ``left_uid``, ``left_dim``, ``joined``, ``joined_uid``   the catalogues
-    ``version``    the version of the bandit that it made
-    ``answer``     what was answered, but for the version
+    ``version``    the version of the bandit made by the move
+    ``answer``     the answer to the caller, but for the version
     ``residual``   R, likewise (d' rows, d' columns); b"": 0
     ``transform``  T of ``shortlist.linear.feature_map``, float64 row by row; b"": nothing is carried
-    ``history``    what the map made of the prior of the history that the bandit began with, where the
-                   catalogue has none (``app.bandits.history_prior``); b"": there is none
+    ``history``    the mapped prior of the history with which the bandit began, where the catalogue has none
+                   (``app.bandits.history_prior``); b"": there is none
     """
 
     number: int
@@ -66,7 +66,7 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class SpaceMap:
-    """What a move does to states. ``transform``: T (D', D); None: nothing is carried.
+    """The map of states by a move. ``transform``: T (D', D); None: nothing is carried.
 
     ``residual``: R (d', d'), None: 0; ``left_dim``: d.
     """
@@ -88,7 +88,7 @@ class SpaceMap:
 
     @property
     def bytes(self) -> int:
-        """Of its matrices."""
+        """Size of its matrices."""
         return sum(matrix.nbytes for matrix in (self.transform, self.residual) if matrix is not None)
 
     def states(self, states: Sequence[LearnerState]) -> list[LearnerState | None]:
@@ -105,7 +105,7 @@ class SpaceMap:
 
 @dataclass(frozen=True, slots=True)
 class Spaces:
-    """What a fold must know of moves. ``folded``: by uid, the last move before what is to be folded."""
+    """The moves needed by a fold. ``folded``: by uid, the last move before the entries to fold."""
 
     folded: Mapping[str, int] = field(default_factory=dict)
     maps: Maps = field(default_factory=dict)
@@ -121,22 +121,22 @@ class Spaces:
 
         Several times as fast. Raises as ``carried``, for any of them.
         """
-        now = list(states)
-        first = min((state.space for state in now if state is not None), default=to)
+        carried = list(states)
+        first = min((state.space for state in carried if state is not None), default=to)
         for number in range(first + 1, to + 1):
             due = [
                 (position, learner_state)
-                for position, learner_state in enumerate(now)
+                for position, learner_state in enumerate(carried)
                 if learner_state and learner_state.space == number - 1
             ]
             later = self.maps[uid][number].states([learner_state for _, learner_state in due])
             for (position, _), state in zip(due, later, strict=True):
-                now[position] = state
-        return now
+                carried[position] = state
+        return carried
 
 
 class Moves:
-    """The moves of bandits, as they are stored; of those that were used last what was read is kept."""
+    """The moves of bandits, as they are stored; those used last are kept in memory."""
 
     def __init__(self, store: MoveStore, *, kept_bytes: int = KEPT_BYTES) -> None:
         self._store = store
@@ -160,11 +160,11 @@ class Moves:
                 break
             record = msgspec.msgpack.decode(stored, type=MoveRecord)
             moves = {**moves, len(moves) + 1: (record, SpaceMap.of(record))}
-            self._kept.put(uid, moves, sum(MOVE_BYTES + kept.bytes for _, kept in moves.values()))
+            self._kept.put(uid, moves, sum(MOVE_BYTES + space_map.bytes for _, space_map in moves.values()))
         return moves
 
     async def spaces(self, uid: str, last: int) -> Spaces:
-        """By which states of one bandit are carried up to this move. Raises Unavailable."""
+        """The map which carries states of one bandit up to this move. Raises Unavailable."""
         return Spaces(maps=await self.maps({uid: last}))
 
     async def carried(self, uid: str, state: LearnerState | None, to: int) -> LearnerState | None:

@@ -1,9 +1,9 @@
 """Versions of a bandit: every change makes one. A decision is rewarded by the terms of its own version.
 
-So versions that decisions may still name are kept:
+So versions are kept while decisions may name them:
 
-    made        version 1; it is stored in the bandit itself
-    changed     the next version; it is kept, and so is the first one
+    made        version 1, stored in the bandit itself
+    changed     the next version, kept beside the first one
     dropped     the oldest, beyond ``MAX_VERSIONS``, once no decision of it can be rewarded
 """
 
@@ -50,7 +50,7 @@ class BanditVersion(msgspec.Struct, frozen=True, array_like=True):
 
 
 def first_version(record: BanditRecord, by: str | None) -> bytes:
-    """What is stored of a new bandit, under a new uid."""
+    """The stored bytes of a new bandit, under a new uid."""
     return version_to_bytes(secrets.token_hex(UID_LENGTH // 2), BanditVersion(record, 1, _now_ms(), by=by))
 
 
@@ -60,9 +60,9 @@ def version_to_bytes(uid: str, version: BanditVersion) -> bytes:
 
 
 def bytes_to_version(data: bytes) -> tuple[str, BanditVersion]:
-    """Uid and version of a bandit; settings that only a newer version of the service knows are left out.
+    """Uid and version of a bandit; settings known only to a newer version of the service are left out.
 
-    Raises Unavailable for a value that only a newer one knows: the bandit cannot be served here.
+    Raises Unavailable for a value known only to a newer one: the bandit cannot be served here.
     """
     try:
         version = unpack(data[UID_LENGTH:], BanditVersion)
@@ -76,7 +76,7 @@ def uid_of(data: bytes) -> str:
 
 
 def check_known(data: bytes) -> None:
-    """Raise Conflict for a bandit with settings that only a newer version of the service knows."""
+    """Raise Conflict for a bandit with settings known only to a newer version of the service."""
     stored, *_ = msgspec.msgpack.decode(data[UID_LENGTH:])
     if names := ", ".join(unknown_fields(stored, bytes_to_version(data)[1].record)):
         raise Conflict(
@@ -94,11 +94,11 @@ class BanditVersions:
         self.rewarded_ms = round(1_000 * rewarded_s)
 
     async def change(self, name: str, expected: bytes, changed: Changed, by: str | None) -> bytes:
-        """Give a bandit the record that ``changed`` makes of the one it has, and return what is stored then.
+        """Give a bandit the record made by ``changed`` of the present one, and return the stored bytes.
 
-        ``expected``: what is believed to be stored. When somebody else has changed it, ``changed`` is asked
-        again: of two changes at the same time both are made. It may raise; then nothing was changed.
-        Raises NotFound, Conflict (settings that are not known here), QuotaReached, Unavailable.
+        ``expected``: the bytes believed to be stored. When somebody else has changed them, ``changed`` is
+        called again: of two changes at the same time both are made. An error of ``changed`` leaves all
+        unchanged. Raises NotFound, Conflict (settings unknown here), QuotaReached, Unavailable.
         """
 
         async def following(expected: bytes, uid: str, version: BanditVersion) -> Following:
@@ -115,7 +115,9 @@ class BanditVersions:
     async def move(
         self, name: str, expected: bytes, moved: Moved, by: str | None
     ) -> tuple[bytes, str | None]:
-        """As ``change``, to another catalogue: what is stored then, and its name; None: it is gone."""
+        """As ``change``, to another catalogue: the stored bytes, and the catalogue's name; None: the
+        catalogue is gone.
+        """
         joined = list[str]()
 
         async def following(expected: bytes, uid: str, version: BanditVersion) -> Following:
@@ -152,7 +154,9 @@ class BanditVersions:
         expected_data: bytes,
         following: Callable[[bytes, str, BanditVersion], Awaitable[Following]],
     ) -> bytes:
-        """Store what ``following`` makes of what is stored, and ask it again where that has changed."""
+        """Store the version made by ``following`` of the stored one, and call it again after a change
+        meanwhile.
+        """
         while True:
             check_known(expected_data)
             uid, version = bytes_to_version(expected_data)
@@ -169,7 +173,7 @@ class BanditVersions:
             expected_data = stored
 
     async def one(self, uid: str, number: int) -> bytes | None:
-        """What is stored of one version; None: it was not kept."""
+        """The stored bytes of one version; None: the version was not kept."""
         (data,) = await self._store.registry.bandit_versions(uid, [number])
         return data
 
@@ -191,7 +195,7 @@ class BanditVersions:
         return page, encode_cursor(str(page[-1].number)) if more else None
 
     async def _dropped(self, uid: str, new: BanditVersion) -> Sequence[int]:
-        """The version that makes room for a new one. Raises QuotaReached while it may be needed."""
+        """The version that makes room for a new one. Raises QuotaReached while decisions may need it."""
         oldest = new.number - self.most
         if oldest < 1:
             return ()

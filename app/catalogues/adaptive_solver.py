@@ -1,12 +1,11 @@
-"""The adaptive solver over a catalogue, and the independent solvers that it asks.
+"""The adaptive solver over a catalogue, and its independent solvers.
 
 The ladder (``mips.adaptive``) asks several solvers, so that one which fails does no harm. An exact search
-never fails: a catalogue that is searched exactly needs no more. For one that is searched by a graph,
-``COPIES`` further graphs are built in a thread at the first request. Until they are built its own graph
-answers alone. They are as independent as HNSW allows: each has its own random levels and its own random order
-of insertion. They are made for one table and go on serving while arms come and go: fresh arms are scanned
-exactly, dead ones are left out. Nobody has proved that HNSW answers a fixed query with probability 0.9, so
-nothing is promised.
+never fails, and a catalogue with exact searches needs no more. For one with a graph, ``COPIES`` further
+graphs are built in a thread at the first request. Until they are built its own graph answers alone. They are
+as independent as HNSW allows: each has its own random levels and its own random order of insertion. They are
+made for one table and go on serving while arms come and go: fresh arms are scanned exactly, dead ones are
+left out. No proof says that HNSW answers a fixed query with probability 0.9, so nothing is promised.
 """
 
 from __future__ import annotations
@@ -94,11 +93,11 @@ class IndependentGraphs:
         return sum(graph.memory_bytes for graph in self.graphs)
 
     def follows(self, table: TableSnapshot) -> bool:
-        """Whether ``table`` is a later moment of the same table."""
+        """True if ``table`` is a later moment of the same table."""
         return table.number == self.table.number and table.rows >= self.table.rows
 
     def is_stale(self, table: TableSnapshot) -> bool:
-        """Whether so much has changed since that the graphs should be built again."""
+        """True if enough has changed since for the graphs to be built again."""
         changed = table.rows - self.table.rows + len(table.dead) - len(self.table.dead)
         return not self.follows(table) or changed > CHANGED_SHARE * self.table.live
 
@@ -116,18 +115,18 @@ class IndependentSolvers:
     def of(self, catalogue: Catalogue, snapshot: Snapshot) -> Sequence[Snapshot]:
         """The arms of ``snapshot``, searched by the catalogue's own index and by each independent graph.
 
-        Only by its own index while that is exact, and while no other graph is built.
+        Only by its own index while its searches are exact, and while no other graph is built.
         """
         if not snapshot.proposes:
             return [snapshot]
         with self._lock:
-            held = self._graphs.get(catalogue.uid)
-            if (held is None or held.is_stale(snapshot.table)) and catalogue.uid not in self._building:
+            graphs = self._graphs.get(catalogue.uid)
+            if (graphs is None or graphs.is_stale(snapshot.table)) and catalogue.uid not in self._building:
                 self._building.add(catalogue.uid)
                 self._pool.submit(self._build, catalogue.uid, snapshot, catalogue.index_options)
-        if held is None or not held.follows(snapshot.table):
+        if graphs is None or not graphs.follows(snapshot.table):
             return [snapshot]
-        return [snapshot, *(snapshot.searched_by(graph) for graph in held.graphs)]
+        return [snapshot, *(snapshot.searched_by(graph) for graph in graphs.graphs)]
 
     def close(self) -> None:
         self._stop.cancel()

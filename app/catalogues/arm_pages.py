@@ -25,9 +25,9 @@ NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
 
 
 class ArmPages:
-    """Reads arms. ``repository_of`` raises NotFound of a catalogue that was deleted meanwhile.
+    """Reads arms. ``repository_of`` raises NotFound of a catalogue deleted meanwhile.
 
-    ``most_sorted``: arms that are sorted for a page. ``page_bytes``: of the documents of a page.
+    ``most_sorted``: most arms to sort for a page. ``page_bytes``: of the documents of a page.
     """
 
     def __init__(self, store: ArmStore, repository_of: Callable[[Catalogue], ArmRepository]) -> None:
@@ -38,7 +38,7 @@ class ArmPages:
     async def page(
         self, catalogue: Catalogue, cursor: str | None, limit: int
     ) -> tuple[Sequence[Arm], str | None]:
-        """A page of arms, oldest features first: an arm that stays as it is appears exactly once.
+        """A page of arms, oldest features first: an unchanged arm appears exactly once.
 
         At most ``limit``, fewer where they are long.
         """

@@ -1,4 +1,4 @@
-"""Arms as users give and get them, and as they are written; and the arms that wait for a basis.
+"""Arms as users give and get them, and as they are written; and the arms still waiting for a basis.
 
 Notation
     raw     what the features of an arm are made from, see ``records.features``
@@ -83,7 +83,7 @@ async def raw_arms(
 
 
 async def prepare_arms(encoding: FeatureEncoding, arms: Sequence[Arm]) -> PreparedArms:
-    """What is written of raw arms. Raises Invalid: a basis makes too large numbers of them."""
+    """Encode raw arms for the store. Raises Invalid: a basis makes too large numbers of them."""
     numbers, width = encoding.field_numbers, encoding.field_numbers + encoding.embedding_dim
     dtype = getattr(arms[0].features, "dtype", np.float64) if arms else np.float64
     rows = np.empty((min(len(arms), ROWS_TOGETHER), width), dtype=dtype)
@@ -105,7 +105,7 @@ async def prepare_arms(encoding: FeatureEncoding, arms: Sequence[Arm]) -> Prepar
 
 
 def document_of(arm: Arm, embedding: NDArray[np.floating] | None = None) -> bytes:
-    """What is stored of an arm besides its features. ``embedding``: while it waits for a basis."""
+    """The stored bytes of an arm besides its features. ``embedding``: while the arm waits for a basis."""
     if embedding is not None:
         data = embedding.astype("<f4").tobytes()
         return pack(UnfittedArmDocument(list(arm.tags), arm.metadata, data))
@@ -115,7 +115,7 @@ def document_of(arm: Arm, embedding: NDArray[np.floating] | None = None) -> byte
 def fit_reduction(
     encoding: FeatureEncoding, unfitted: FoundArms, documents: Sequence[bytes]
 ) -> tuple[Reduction, Sequence[ArmWrite]]:
-    """The basis that fits the embeddings of all arms best, and the arms as they are by it.
+    """The basis of best fit to the embeddings of all arms, and the arms reduced by the basis.
 
     ``unfitted``: with zeros in place of embeddings, which their ``documents`` have. Cost: that of
     ``principal_components``; the memory of n e numbers. Raises Invalid.

@@ -1,8 +1,9 @@
-"""Blocked copies of catalogues (``mips.blocked``): made once for a version, kept within a bound on memory.
+"""Blocked copies of catalogues (``mips.blocked``): one for each version, kept within a bound on memory.
 
 The order of the coordinates is drawn from the operating system's entropy and never leaves the process. Every
-answer reveals a little of the order. A client who knew it could construct a query that is answered wrongly.
-So the order is drawn again for every version of a catalogue, and after ``REDRAW`` answers of one version.
+answer reveals a little of the order. A client with knowledge of the order could construct a query with a
+wrong answer. So the order is drawn again for every version of a catalogue, and after ``REDRAW`` answers of
+one version.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class BlockedCopy:
         return (3 * 8 * self.table.dim) + (self.arms.memory_bytes if self.arms is not None else 0)
 
     def serves(self, version: int, table: TableSnapshot) -> bool:
-        """Whether this is the version, in the same arrays: a compaction copies the arms into others."""
+        """True if the copy is of this version, in the same arrays: a compaction copies the arms into
+        others.
+        """
         return self.version == version and self.table.ids is table.ids
 
 
@@ -62,24 +65,24 @@ class BlockedCopies:
         self._redraw = redraw
         self._capacity = capacity_bytes
         self.costs = costs
-        self._kept: BoundedCache[str, BlockedCopy] = BoundedCache(capacity_bytes)
+        self._copies: BoundedCache[str, BlockedCopy] = BoundedCache(capacity_bytes)
         self._changing = threading.Lock()
 
     @property
     def bytes(self) -> int:
-        return self._kept.bytes
+        return self._copies.bytes
 
     def prepare(self, catalogue: Catalogue) -> BlockedCopy:
-        """What is kept of the catalogue as it is now. To be called on the event loop.
+        """The entry of the catalogue's present version. To be called on the event loop.
 
-        There nothing changes the catalogue meanwhile, so that version and snapshot belong together.
+        There nothing changes the catalogue meanwhile, so version and snapshot belong together.
         """
         version, table = catalogue.version, catalogue.index.snapshot().table
         with self._changing:
-            prepared = self._kept.get(catalogue.uid)
+            prepared = self._copies.get(catalogue.uid)
             if prepared is None or not prepared.serves(version, table):
                 prepared = BlockedCopy(catalogue.uid, version, table)
-                self._kept.put(prepared.uid, prepared, prepared.bytes)
+                self._copies.put(prepared.uid, prepared, prepared.bytes)
         return prepared
 
     def columns(self, prepared: BlockedCopy) -> Columns:
@@ -90,12 +93,12 @@ class BlockedCopies:
             return prepared.columns
 
     def fits(self, prepared: BlockedCopy) -> bool:
-        """Whether a blocked copy is there, or smaller than all that may be kept."""
+        """True if a blocked copy is there, or smaller than the bound on all copies."""
         table = prepared.table
         return prepared.arms is not None or blocked.memory_bytes(table.live, table.dim) <= self._capacity
 
     def arms(self, prepared: BlockedCopy) -> BlockedArms:
-        """The blocked copy. Cost: reads the catalogue twice and writes it, once for a version and order."""
+        """The blocked copy. Cost: two reads of the catalogue and a write, once for a version and order."""
         bounds = self.columns(prepared)
         with prepared.making:
             prepared.answers += 1
@@ -118,5 +121,5 @@ class BlockedCopies:
     def _has_grown(self, prepared: BlockedCopy) -> None:
         """Count the bytes of the copy, unless another version has taken its place in the cache."""
         with self._changing:
-            if self._kept.peek(prepared.uid) is prepared:
-                self._kept.put(prepared.uid, prepared, prepared.bytes)
+            if self._copies.peek(prepared.uid) is prepared:
+                self._copies.put(prepared.uid, prepared, prepared.bytes)

@@ -1,4 +1,4 @@
-"""A catalogue that is being served."""
+"""A served catalogue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ MOST_UNLISTED = 5
 
 
 class UnlistedValues(Answer, frozen=True):
-    """How many ``arms`` have values that the field does not list, and the most frequent of these."""
+    """Arms with values which the field does not list: the number of ``arms``, and the most frequent of the
+    values.
+    """
 
     schema_name: ClassVar[str] = "UnlistedView"
 
@@ -34,7 +36,7 @@ class UnlistedValues(Answer, frozen=True):
 
 
 def unlisted_values(snapshot: Snapshot, listed: Mapping[str, Sequence[str]]) -> dict[str, UnlistedValues]:
-    """What arms in memory have besides the listed values of fields; only of fields where there are some.
+    """Unlisted values of arms in memory, by field; only fields which have some.
 
     Cost: O(arms + values) for each field.
     """
@@ -58,7 +60,7 @@ def unlisted_values(snapshot: Snapshot, listed: Mapping[str, Sequence[str]]) -> 
 
 @dataclass(slots=True)
 class Catalogue:
-    """A catalogue that is being served: its index changes, and its encoding once, when it is fitted."""
+    """A served catalogue: its index changes, and its encoding once, when the catalogue is fitted."""
 
     name: str
     uid: str
@@ -69,7 +71,7 @@ class Catalogue:
     in_memory: LiveIndex = field(init=False)  # where an engine has the arms, those that it has not got yet
     encoding: FeatureEncoding = field(init=False)
     fits_at: int = FIT_ARMS  # while it is not fitted: at how many arms to try
-    # the index or the engine that its owner asked for, if no loaded plug-in provides it
+    # the index or engine of the owner's choice, if no loaded plug-in provides it
     missing_plugin: str | None = field(init=False)
     is_filled: bool = field(init=False)  # whether it has had all arms of the catalogue that it follows
     # at which version they were counted last
@@ -109,9 +111,9 @@ class Catalogue:
             raise NotPossibleHere(f"{what} needs all arms in memory, and this catalogue is kept in {where}")
 
     def unknown_fields(self, names: Iterable[str]) -> list[str]:
-        """Those of the fields that no arm has had. Cost: O(names).
+        """The fields which no arm has had. Cost: O(names).
 
-        None where an engine has the arms: then it is not known.
+        Empty where an engine has the arms, whose fields are unknown.
         """
         if self.resident is None:
             return []
@@ -119,12 +121,12 @@ class Catalogue:
 
 
 def difference_of(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
-    """What is not as it was asked for. The values are numbers and words that were checked."""
+    """The difference between a catalogue and the requested one. Its values are checked numbers and words."""
     if existing.behaviour != asked.behaviour:
         return "one of the two follows another catalogue, by an embedding that cannot be changed"
     if existing.prior != asked.prior:
         return "what a history knows of keys is something else, and it cannot be changed"
-    if existing.features != asked.features or _given(existing) != _given(asked):
+    if existing.features != asked.features or _basis_of(existing) != _basis_of(asked):
         return "its features are others, and they cannot be changed"
     targets = existing.target_recall, asked.target_recall
     changes = {"dim": (existing.dim, asked.dim), "index.target_recall": targets} | {
@@ -133,8 +135,8 @@ def difference_of(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
     return ", ".join(f"{name} is {old}, not {new}" for name, (old, new) in changes.items() if old != new)
 
 
-def _given(record: CatalogueRecord) -> bytes:
-    """The basis that it was made with."""
+def _basis_of(record: CatalogueRecord) -> bytes:
+    """The basis given with the catalogue."""
     return b"" if record.reduction is None else record.reduction.basis
 
 

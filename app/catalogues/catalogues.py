@@ -1,10 +1,9 @@
 """Catalogues: arms in the store, and beside them the index of this process.
 
 A write goes to the store first and is durable before it touches the index; writes to one catalogue are
-serialised by its lock, so the index sees them in the order of the store. What other processes write is read
-from the catalogue's log of changes (``sync``), under the same lock. A catalogue or an arm that is not here
-may have been made by another process a moment ago: a call that asks for it polls the store first
-(``Hooks.poll_for_news``).
+serialised by its lock, so the index sees them in the order of the store. Writes of other processes are read
+from the catalogue's log of changes (``sync``), under the same lock. Another process may have made a missing
+catalogue or arm a moment ago: a call for either polls the store first (``Hooks.poll_for_news``).
 """
 
 from __future__ import annotations
@@ -66,9 +65,9 @@ TRIES = 5
 class Catalogues:
     """All catalogues of the service.
 
-    ``keep_ms``: how long features stay readable after they were replaced. ``group``: the processes that share
-    arms with this one, None where it is alone. ``engines``: where catalogues keep their arms that are not in
-    memory, by the kind of the catalogue. ``most_unfitted``: arms of one before its embeddings are reduced.
+    ``keep_ms``: how long replaced features stay readable. ``group``: the processes with which this one shares
+    arms, None for one process. ``engines``: of catalogues with arms outside of memory, by the kind of the
+    catalogue. ``most_unfitted``: arms of one before its embeddings are reduced.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Catalogues:
         self._writes = -1  # to all catalogues that ``_written`` takes into account
         self.compare_s, self._compared_s = COMPARE_S, -math.inf  # when versions of all were compared
         self._followers: dict[str, Catalogue] = {}  # by uid, of those that follow another one
-        self.arm_pages = ArmPages(store.arms, self._kept)
+        self.arm_pages = ArmPages(store.arms, self._repository)
         self.changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
 
     def __iter__(self) -> Iterator[Catalogue]:
@@ -134,7 +133,9 @@ class Catalogues:
             await self._drop(self._served.pop(name).uid)
 
     async def behind(self) -> Sequence[Catalogue]:
-        """Those to which other processes may have done something; those of an engine always may."""
+        """The catalogues with possible changes by other processes; those of an engine always are among
+        them.
+        """
         # Of a thousand at rest none is looked at: this is asked four times a second.
         changes = await self._store.arms.changed_catalogues(self._writes)
         if changes.ids is None or time.monotonic() >= self._compared_s + self.compare_s:
@@ -158,9 +159,10 @@ class Catalogues:
     async def create(
         self, name: str, record: CatalogueRecord, uid: str | None = None
     ) -> tuple[Catalogue, bool]:
-        """Make the catalogue; (it, False) when the same one exists. Raises Conflict when another one does.
+        """Make the catalogue; (the catalogue, False) when the same one exists. Raises Conflict when another
+        one does.
 
-        ``uid``: under which something of it is stored already.
+        ``uid``: of records already stored for the catalogue.
         """
         record = self._kinds.checked(record)
         data = with_uid(uid or secrets.token_hex(8), record)
@@ -203,11 +205,11 @@ class Catalogues:
 
     @property
     def followers(self) -> Mapping[str, Catalogue]:
-        """Those that follow another one, by uid."""
+        """The catalogues which follow another one, by uid."""
         return dict(self._followers)
 
     def followed_by(self, name: str) -> str | None:
-        """The name of the catalogue that this one follows, if this process knows it."""
+        """The name of the catalogue followed by this one, if this process knows this one."""
         catalogue = self._served.get(name)
         behaviour = None if catalogue is None else catalogue.record.behaviour
         return None if behaviour is None else behaviour.follows
@@ -219,17 +221,17 @@ class Catalogues:
         return self.served(name)
 
     async def get_stocked(self, name: str) -> Catalogue:
-        """As ``get``; the arms of a catalogue that seems empty may have just been written as well."""
+        """As ``get``; the arms of a seemingly empty catalogue may have just been written as well."""
         catalogue = await self.get(name)
         if not len(catalogue.index) and await self._hooks.poll_for_news():
             return self.served(name)
         return catalogue
 
     async def use(self, name: str, step: Callable[[Catalogue], Awaitable[T]]) -> T:
-        """Return what ``step`` does with the catalogue. Raises NotFound, and what it raises.
+        """Return the result of ``step`` on the catalogue. Raises NotFound, and the errors of ``step``.
 
-        A step that raises NotFound has done nothing. It is tried once more after a poll, for another
-        process may have just made the arm that it needs, or a new catalogue in place of this one.
+        A step must raise NotFound before any effect. It is tried once more after a poll, for another process
+        may have just made a missing arm, or a new catalogue in place of this one.
         """
         catalogue = await self.get(name)
         try:
@@ -272,8 +274,8 @@ class Catalogues:
     async def write(self, catalogue: Catalogue, prepared: PreparedArms) -> Upserted:
         """Insert or replace all arms or none.
 
-        Raises NotFound (the catalogue was deleted meanwhile), NotFitted (it takes no more before it is),
-        Conflict (it follows another one).
+        Raises NotFound (the catalogue was deleted meanwhile), NotFitted (it takes no more arms before it is
+        fitted), Conflict (a catalogue that follows another one).
         """
         catalogue.check_writable()
         for _ in range(TRIES):
@@ -287,9 +289,9 @@ class Catalogues:
         raise Unavailable("the features of this catalogue are being fitted: try again")
 
     async def _write(self, catalogue: Catalogue, prepared: PreparedArms) -> Upserted:
-        await self._kept(catalogue).has_room()
+        await self._repository(catalogue).has_room()
         async with catalogue.lock:
-            repository = self._kept(catalogue)  # it may have been deleted meanwhile
+            repository = self._repository(catalogue)  # it may have been deleted meanwhile
             if prepared.encoding.is_fitted != catalogue.encoding.is_fitted:
                 prepared = await prepare_arms(catalogue.encoding, prepared.arms)
             arms, writes, fitted = prepared.arms, prepared.writes, catalogue.encoding.is_fitted
@@ -324,7 +326,7 @@ class Catalogues:
             raise Invalid("the features of this catalogue are not reduced: there is nothing to fit", path=())
         for _ in range(TRIES):
             async with catalogue.lock:
-                self._kept(catalogue)
+                self._repository(catalogue)
                 await self._sync(catalogue)
                 if catalogue.encoding.is_fitted or await self._fitted(catalogue):
                     return
@@ -332,7 +334,7 @@ class Catalogues:
 
     async def _fitted(self, catalogue: Catalogue) -> bool:
         """Fit to the arms of this version; False when another process was quicker. The lock is held."""
-        repository, store, version = self._kept(catalogue), self._store.arms, catalogue.version
+        repository, store, version = self._repository(catalogue), self._store.arms, catalogue.version
         unfitted = await repository.page(None, MAX_UNFITTED_ARMS * 2)
         documents = list[bytes]()
         for start in range(0, len(unfitted.ids), READ_TOGETHER):
@@ -357,10 +359,10 @@ class Catalogues:
             log.warning("the features of %s cannot be fitted: %s", catalogue.name, error.detail)
 
     async def note_filled(self, catalogue: Catalogue) -> None:
-        """Ask the store whether it has had all arms that it follows, unless that is known."""
+        """Ask the store whether the catalogue has had all arms of the followed one, unless already known."""
         if not catalogue.is_filled:
-            seen = await self._store.followed_arms.look(catalogue.uid)
-            catalogue.is_filled = seen.position.version > 0
+            followed = await self._store.followed_arms.look(catalogue.uid)
+            catalogue.is_filled = followed.position.version > 0
 
     async def need_fitted(self, catalogue: Catalogue) -> None:
         """Raise NotFitted while the features are not what can be searched, or arms are missing."""
@@ -375,17 +377,17 @@ class Catalogues:
             raise NotFitted(waiting_message(len(catalogue.index)))
 
     async def has_replaced_features(self, catalogue: Catalogue) -> bool:
-        """Whether, lately, the features of many arms were replaced by those of another space."""
+        """Return whether, lately, the features of many arms were replaced by those of another space."""
         return await has_replaced(self._store, catalogue.uid)
 
     async def remove(self, catalogue: Catalogue, ids: Sequence[str]) -> Deleted:
-        """Delete the arms that are there; name those that are not.
+        """Delete these arms; the answer names missing ones.
 
-        Raises NotFound, Conflict (it follows another one).
+        Raises NotFound, Conflict (a catalogue that follows another one).
         """
         catalogue.check_writable()
         async with catalogue.lock:
-            repository = self._kept(catalogue)
+            repository = self._repository(catalogue)
             done = await self._store.arms.delete(
                 catalogue.uid, ids, keep_ms=self.keep_ms, keeps_changes=repository.keeps_changes
             )
@@ -396,9 +398,9 @@ class Catalogues:
         return done
 
     async def take_over(self, catalogue: Catalogue, writes: Sequence[ArmWrite], gone: Sequence[str]) -> None:
-        """Write arms of the catalogue that this one follows. Raises NotFound, Unavailable."""
+        """Write arms of the followed catalogue. Raises NotFound, Unavailable."""
         async with catalogue.lock:
-            self._kept(catalogue)  # it was not deleted meanwhile
+            self._repository(catalogue)  # it was not deleted meanwhile
             if writes:
                 await self._store.arms.upsert(catalogue.uid, writes, keep_ms=self.keep_ms)
             if gone:
@@ -406,19 +408,18 @@ class Catalogues:
             await self._sync(catalogue)
 
     async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vector, int]]:
-        """The features of those arms that are there, also of ones that another process has just written.
-        With their revisions.
+        """The features and revisions of existing arms, also of arms just written by another process.
 
         ``ids`` are distinct.
         """
-        arms = await self._kept(catalogue).find(ids)
+        arms = await self._repository(catalogue).find(ids)
         if len(arms.ids) < len(ids) and await self._hooks.poll_for_news():
-            arms = await self._kept(catalogue).find(ids)
+            arms = await self._repository(catalogue).find(ids)
         return dict(zip(arms.ids, zip(arms.features, arms.revisions, strict=True), strict=True))
 
     async def revisions(self, catalogue: Catalogue, after: str | None, limit: int) -> FoundArms:
-        """The first ``limit`` arms after a place: those that are new or changed come last."""
-        return await self._kept(catalogue).page(after, limit)
+        """The first ``limit`` arms after a place: new and changed arms come last."""
+        return await self._repository(catalogue).page(after, limit)
 
     async def get_fitted(self, name: str) -> Catalogue:
         """As ``get_stocked``, to be searched. Raises NotFitted."""
@@ -427,20 +428,20 @@ class Catalogues:
         return catalogue
 
     async def sampled(self, catalogue: Catalogue) -> Snapshot:
-        """The arms in memory: all, or of a catalogue that no process holds a sample. None before they are
+        """The arms in memory: all, or a sample where no process holds the catalogue. None before they are
         fitted.
         """
         if not catalogue.encoding.is_fitted:
             return LiveIndex(catalogue.dim, IndexOptions(kind="exact")).snapshot()
-        return await self._kept(catalogue).sampled()
+        return await self._repository(catalogue).sampled()
 
     async def arms_version(self, catalogue: Catalogue) -> int:
-        """The version from which on it is known to have had these arms with these features."""
-        known = await self._store.arms.arms_version(catalogue.uid)
-        return catalogue.version if known is None else known
+        """The version from which on the catalogue surely has had these arms with these features."""
+        version = await self._store.arms.arms_version(catalogue.uid)
+        return catalogue.version if version is None else version
 
     async def features_at(self, uid: str, arm_id: str, revision: int) -> Vector | None:
-        """The features that an arm had at a revision, also when it was changed or deleted since.
+        """The features of an arm at a revision, also of an arm changed or deleted since.
 
         ``uid``: of the catalogue, which may be deleted.
         """
@@ -455,7 +456,7 @@ class Catalogues:
         return None if retired is None else bytes_to_vector(retired)
 
     async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
-        """What is to be served under the name, in place of what was."""
+        """Make the catalogue to be served under the name, in place of the former one."""
         index, arms = self._kinds.new_index(uid, record)
         catalogue = Catalogue(name, uid, record, index)
         encoding = await self._read_encoding(catalogue)
@@ -472,7 +473,7 @@ class Catalogues:
         return catalogue
 
     async def _wrote(self, catalogue: Catalogue, version: int, *, changed: bool) -> None:
-        """Note the version that a write has made; those in between, of other processes, are read."""
+        """Note the version made by a write; versions in between, of other processes, are read."""
         if version == catalogue.version + changed:
             catalogue.index.version = version
         else:
@@ -493,7 +494,7 @@ class Catalogues:
                 return catalogue.encoding.fitted(unpack(stored, Reduction))
         return catalogue.encoding
 
-    def _kept(self, catalogue: Catalogue) -> ArmRepository:
+    def _repository(self, catalogue: Catalogue) -> ArmRepository:
         """The arms of a catalogue. Raises NotFound."""
         repository = self._arms.get(catalogue.uid)
         if repository is None:

@@ -1,4 +1,4 @@
-"""The arms of a catalogue that is searched in an engine. They are read from the store, which has all."""
+"""The arms of a catalogue with an engine. They are read from the store, which has all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAMPLE_SEED = 0
 
 
 class EngineArms:
-    """Implements ``ArmRepository``. Its order of arms is that of their last changes."""
+    """Implements ``ArmRepository``. Its order of arms is the order of their last changes."""
 
     keeps_changes = True
 
@@ -62,22 +62,22 @@ class EngineArms:
 
     async def sync(self) -> None:
         index = self._index
-        seen = await self._store.look(index.uid)
-        index.saw(seen)
-        if seen.version < index.version:  # the store has lost writes
+        followed = await self._store.look(index.uid)
+        index.saw(followed)
+        if followed.version < index.version:  # the store has lost writes
             index.clear()
             index.is_behind = True
-        if seen.version == index.version and not index.is_behind:
+        if followed.version == index.version and not index.is_behind:
             return
-        after, since = seen.position, Position(index.version, LAST_ARM)
+        after, since = followed.position, Position(index.version, LAST_ARM)
         if not index.is_behind:
             after = max(after, since)
         most = index.most_overlaid
-        changes = await self._store.changes(index.uid, after, most + 1, newest=seen.version)
+        changes = await self._store.changes(index.uid, after, most + 1, newest=followed.version)
         index.is_behind = len(changes) > most
         if not index.is_behind:
             await self._take(changes)
-        index.version = seen.version
+        index.version = followed.version
 
     async def page(self, after: str | None, limit: int) -> FoundArms:
         position = Position() if after is None else _position(after)
@@ -93,13 +93,13 @@ class EngineArms:
             if len(changes) < limit:
                 break
             position = changes[-1]
-        return self._found(arms[:limit], places[:limit])
+        return self._found_arms(arms[:limit], places[:limit])
 
     async def sample(self, seed: int, limit: int) -> FoundArms:
-        return self._found(await self._drawn(seed, limit))
+        return self._found_arms(await self._drawn(seed, limit))
 
     async def _drawn(self, seed: int, limit: int) -> Sequence[StoredArm]:
-        """By places of the order of changes. Arms that were deleted a moment ago may be among these: more
+        """Draw arms by places of the order of changes. Arms deleted a moment ago may be among these: more
         places than ``limit`` are looked at while too few arms are found.
         """
         noted = await self._store.noted(self._index.uid)
@@ -117,7 +117,7 @@ class EngineArms:
         return list(arms.values())[:limit]
 
     async def find(self, ids: Collection[str]) -> FoundArms:
-        return self._found([arm for arm in await self._store.read(self._index.uid, list(ids)) if arm])
+        return self._found_arms([arm for arm in await self._store.read(self._index.uid, list(ids)) if arm])
 
     async def sampled(self) -> Snapshot:
         """At most ``SAMPLED`` arms, and as many numbers as are looked at of them."""
@@ -134,13 +134,13 @@ class EngineArms:
             with suppress(Unavailable):  # what is left is swept later
                 await engine.drop(collection)
 
-    def _found(self, arms: Sequence[StoredArm], places: Sequence[Position] = ()) -> FoundArms:
+    def _found_arms(self, arms: Sequence[StoredArm], places: Sequence[Position] = ()) -> FoundArms:
         features = np.array([bytes_to_vector(arm.features) for arm in arms]).reshape(-1, self._index.dim)
         ids, revisions = [arm.id for arm in arms], [arm.revision for arm in arms]
         return FoundArms(ids, features, revisions, [f"{version} {arm}" for version, arm in places])
 
     async def _take(self, changes: Sequence[Position]) -> None:
-        """Have what changed in the overlay, as it is now."""
+        """Put the present state of changed arms into the overlay."""
         for start in range(0, len(changes), self._taken_together):
             await yield_to_others()
             batch = changes[start : start + self._taken_together]

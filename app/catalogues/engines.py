@@ -17,7 +17,7 @@ MOST_NAMED = 10
 
 
 def in_engines(catalogues: Iterable[Catalogue]) -> Mapping[str, EngineIndex]:
-    """By name, the index of each catalogue whose arms are in an engine of a loaded plug-in."""
+    """The index of each catalogue with arms in an engine of a loaded plug-in, by the catalogue's name."""
     return {
         catalogue.name: catalogue.index
         for catalogue in catalogues
@@ -44,6 +44,6 @@ def engine_titles(catalogues: Iterable[Catalogue]) -> str:
 
 
 async def reach_engines(catalogues: Iterable[Catalogue]) -> None:
-    """Return if arms are found of all catalogues that are kept in an engine. Raises Unavailable."""
+    """Return if arms are found in all catalogues with an engine. Raises Unavailable."""
     indexes = in_engines(catalogues).values()
     await asyncio.gather(*(index.proposed(np.ones(index.dim), LEAST_ASKED) for index in indexes))

@@ -55,7 +55,7 @@ class ArmRepository(Protocol):
         """Do what other processes have done. The caller holds the lock of the catalogue."""
 
     async def page(self, after: str | None, limit: int) -> FoundArms:
-        """The first ``limit`` arms after a place, in an order in which an arm that stays keeps its place.
+        """The first ``limit`` arms after a place, in an order in which an unchanged arm keeps its place.
 
         Raises Invalid: there is no such place.
         """
@@ -69,7 +69,7 @@ class ArmRepository(Protocol):
         ...
 
     async def find(self, ids: Collection[str]) -> FoundArms:
-        """Those of the arms that are there, in this order."""
+        """The existing arms of ``ids``, in the order of ``ids``."""
         ...
 
     async def sampled(self) -> Snapshot:

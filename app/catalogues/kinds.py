@@ -1,4 +1,6 @@
-"""Which classes serve a catalogue, by the kind of its index: its index, and the repository of its arms."""
+"""The classes which serve a catalogue, by the kind of its index: its index, and the repository of its
+arms.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ Opened = tuple[ServedIndex, ArmRepository]
 
 
 def check_installed(kind: object) -> object:
-    """The kind as it is. Raises ValueError: it needs a package that is not installed."""
+    """The kind itself. Raises ValueError: the kind needs a package which is not installed."""
     if (package := MISSING.get(str(kind))) is not None:
         raise ValueError(f"the index {kind} needs the package {package}, which is not installed here")
     if str(kind) in OUR_ENGINES and str(kind) not in ENGINE_KINDS:
@@ -49,7 +51,7 @@ def check_installed(kind: object) -> object:
 
 
 def options_of(record: CatalogueRecord) -> IndexOptions:
-    """What was checked when it was made; what only a newer version knows is passed over."""
+    """The options checked when the catalogue was made; options of a newer version are passed over."""
     options = record.index | {"target_recall": record.target_recall}
     if is_in_engine(record):
         del options["kind"]  # its engine searches: no structure of this process is asked for
@@ -57,9 +59,9 @@ def options_of(record: CatalogueRecord) -> IndexOptions:
 
 
 def engines_of(settings: Settings) -> dict[str, ArmEngine]:
-    """The engines that the settings name, by the kind of catalogue; to be opened.
+    """The engines named by the settings, by the kind of catalogue; to be opened.
 
-    Raises StartupError: one that they name needs a package that is not here.
+    Raises StartupError: one of them needs a package which is not installed.
     """
     for kind, setting in OUR_ENGINES.items():
         if kind not in ENGINE_KINDS and getattr(settings, setting) is not None:
@@ -71,7 +73,7 @@ def engines_of(settings: Settings) -> dict[str, ArmEngine]:
 
 
 def missing_plugin(record: CatalogueRecord) -> str | None:
-    """What the catalogue needs, and no loaded plug-in provides: "the index flat8"; None: nothing."""
+    """The catalogue's need which no loaded plug-in provides: "the index flat8"; None: all is there."""
     kind = _kind_of(record)
     if record.behaviour is not None and not plugins.is_loaded(EMBEDDINGS):
         return f"embeddings of behaviour ({EMBEDDINGS})"
@@ -81,13 +83,13 @@ def missing_plugin(record: CatalogueRecord) -> str | None:
 
 
 def is_in_engine(record: CatalogueRecord) -> bool:
-    """Whether the arms are in an engine, also in one that no loaded plug-in knows."""
+    """True if the arms are in an engine, also in one which no loaded plug-in knows."""
     kind = _kind_of(record)
     return kind in ENGINE_KINDS or kind in OUR_ENGINES or IN_ENGINE in record.index
 
 
 def _kind_of(record: CatalogueRecord) -> str:
-    """What its owner asked for."""
+    """The kind of index of the owner's choice."""
     return str(record.index["kind"])
 
 
@@ -110,7 +112,9 @@ class Kinds:
         self._engines = engines
 
     def checked(self, record: CatalogueRecord) -> CatalogueRecord:
-        """The record as it is stored. Raises Invalid, or Unavailable: no such catalogue can be made now."""
+        """The record in its stored form. Raises Invalid, or Unavailable: no such catalogue can be made
+        now.
+        """
         kind = _kind_of(record)
         source, engine = ENGINE_KINDS.get(kind), self._engines.get(kind)
         if source is None:

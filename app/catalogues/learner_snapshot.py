@@ -2,8 +2,8 @@
 
 A learner without an intercept sees them as they are. One with an intercept sees one more coordinate, the same
 of all arms: x' = [x, c], c in the unit of the features. Then x'.q' = x.q'_1..d + c q'_(d+1), so the order of
-the arms is that of one search among the x, and no index of d + 1 dimensions is needed. So it is with the m
-numbers of ``match`` where no request says them: x' = [x, 0, c].
+the arms is that of one search among the x, and no index of d + 1 dimensions is needed. The m numbers of
+``match`` are treated alike where no request says them: x' = [x, 0, c].
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def beside_features(features: Matrix, zeros: int, constant: float | None) -> Mat
     Shapes: (n, d) -> (n, d').
     """
     count, dim = features.shape
-    seen = np.empty((count, dim + zeros + (constant is not None)))
-    seen[:, :dim], seen[:, dim : dim + zeros] = features, 0.0
+    extended = np.empty((count, dim + zeros + (constant is not None)))
+    extended[:, :dim], extended[:, dim : dim + zeros] = features, 0.0
     if constant is not None:
-        seen[:, -1] = constant
-    return seen
+        extended[:, -1] = constant
+    return extended
 
 
 class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
     """A snapshot of d dimensions, whose features and queries have more. One is made for every choice.
 
-    ``constant``: the last coordinate of every arm, 0: it is not known yet; None: there is none.
-    ``zeros``: how many coordinates before it are 0 in every arm.
+    ``constant``: the last coordinate of every arm, 0: not known yet; None: there is none. ``zeros``: number
+    of coordinates before, which are 0 in every arm.
     """
 
     plain: Snapshot
@@ -85,7 +85,7 @@ class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
         return query[: len(query) - self.zeros - (self.constant is not None)]
 
     def constant_score(self, query: Vector) -> Any:
-        """What the query gives every arm alike, besides its features. Shapes: (d', …) -> (…)."""
+        """The query's score for every arm alike, besides the features. Shapes: (d', …) -> (…)."""
         return 0.0 if self.constant is None else query[-1] * self.constant
 
     def features_of(self, rows: Rows) -> Matrix:

@@ -1,9 +1,9 @@
 """Notices that features were replaced in place by those of another space: bandits take them for the old.
 
-Of all arms of a catalogue whose features were replaced within an hour, each coordinate of the new features is
-regressed on the same coordinate of the old ones. A space that is trained again is turned against the old,
-so little of it is explained. Features that were corrected a little, or a price among them that changes every
-night, are explained in nearly all coordinates.
+Of all arms of a catalogue with features replaced within an hour, each coordinate of the new features is
+regressed on the same coordinate of the old ones. A space trained again is turned against the old, so little
+of the new is explained. Slightly corrected features, or a price among them with nightly changes, are
+explained in nearly all coordinates.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME = "features-replaced:"
 
 @dataclass(slots=True)
 class _Sums:
-    """Of the arms that were replaced in one period: of x, y, x^2, y^2 and x y in each coordinate. (5, d)."""
+    """Sums over the arms replaced in one period: of x, y, x^2, y^2 and x y in each coordinate. (5, d)."""
 
     since: float
     count: int
@@ -38,7 +38,7 @@ class _Sums:
 
 @dataclass(slots=True)
 class ReplacedFeatures:
-    """What was replaced in one catalogue, as far as this process has written it."""
+    """The replacements of features in one catalogue, as far as this process has written them."""
 
     _periods: deque[_Sums] = field(default_factory=deque)
 
@@ -53,7 +53,7 @@ class ReplacedFeatures:
     def add(self, old: NDArray[np.float64], new: NDArray[np.float64], now: float | None = None) -> bool:
         """Note that arms got new features; whether these are of another space. Shapes: (n, d) both."""
         now = time.monotonic() if now is None else now
-        # Arms that are written again as they were say nothing of a change.
+        # Arms written again without a change say nothing.
         changed = (old != new).any(axis=1)
         old, new = old[changed], new[changed]
         while self._periods and self._periods[0].since <= now - WITHIN_S:
@@ -76,13 +76,13 @@ class ReplacedFeatures:
 
 
 def explained(count: int, sums: NDArray[np.float64] | int) -> float:
-    """How much of the new features the old ones explain, in the mean of the coordinates that vary.
+    """The share of the new features explained by the old ones, in the mean of the varying coordinates.
 
     ``sums``: of x, y, x^2, y^2 and x y in each coordinate. Shape: (5, d).
     """
     x, y, xx, yy, xy = np.asarray(sums) / count
     before, after = xx - x**2, yy - y**2
-    # A coordinate that is the same of all arms is explained by anything; its variance is rounding.
+    # A coordinate equal in all arms is explained by anything; its variance is rounding.
     varies = after > 1e-12 * np.maximum(yy, 1e-300)
     if not varies.any():
         return 1.0
@@ -92,10 +92,10 @@ def explained(count: int, sums: NDArray[np.float64] | int) -> float:
 
 async def keep_finding(store: Store, uid: str) -> None:
     """Note that the features of many arms of a catalogue were replaced by those of another space."""
-    # In the store, so that every process shows it, also after a restart.
+    # In the store: then every process shows it, also after a restart.
     await store.write_once.put(None, _NAME + uid, b"1", ttl_ms=SHOWN_MS)
 
 
 async def has_replaced(store: Store, uid: str) -> bool:
-    """Whether that was found lately."""
+    """Return whether ``keep_finding`` noted such a replacement lately."""
     return await store.write_once.get(None, _NAME + uid) is not None

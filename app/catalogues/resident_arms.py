@@ -106,15 +106,15 @@ class ResidentArms:
     async def page(self, after: str | None, limit: int) -> FoundArms:
         """Oldest features first."""
         snapshot = self._index.snapshot()
-        return _found(snapshot, snapshot.page(-1 if after is None else number_in(after), limit))
+        return _found_arms(snapshot, snapshot.page(-1 if after is None else number_in(after), limit))
 
     async def sample(self, seed: int, limit: int) -> FoundArms:
         snapshot = self._index.snapshot()
-        return _found(snapshot, snapshot.sample(seed, limit))
+        return _found_arms(snapshot, snapshot.sample(seed, limit))
 
     async def find(self, ids: Collection[str]) -> FoundArms:
         snapshot = self._index.snapshot()
-        return _found(snapshot, snapshot.rows_of(ids))
+        return _found_arms(snapshot, snapshot.rows_of(ids))
 
     async def sampled(self) -> Snapshot:
         return self._index.snapshot()
@@ -134,7 +134,7 @@ class ResidentArms:
             self._group.arms_of(self._uid).remove()
 
     async def _load_arms(self) -> None:
-        """Oldest first, so that ties are broken as before; in slices, so that little is held twice."""
+        """Oldest first: ties are broken as before. In slices: little is held twice."""
         version = await self._store.version(self._uid)  # first: what follows is at least as new
         ids: list[str] = []
         # One buffer of all arms, seen as an array below: an object for each arm would take several times the
@@ -180,7 +180,9 @@ class ResidentArms:
 
 
 async def _share(index: LiveIndex) -> None:
-    """Adopt or make a publication, for an index that serves nobody yet; without one it has its own arms."""
+    """Adopt or make a publication, for an index before its first search; without one the index has its own
+    arms.
+    """
     job = index.begin_sharing()
     if job is not None:
         failure = None
@@ -196,24 +198,24 @@ async def _share(index: LiveIndex) -> None:
 def _portions(dim: int, sizes: Sequence[int]) -> Iterator[slice]:
     """Arms that are put into an index in one go, one after the other; of documents of so many bytes."""
     most = max(1, min(INDEXED_TOGETHER, INDEXED_NUMBERS // dim))
-    start, held = 0, 0
+    start, bytes_together = 0, 0
     for position, size in enumerate(sizes):
-        if position > start and (position - start == most or held + size > INDEXED_BYTES):
+        if position > start and (position - start == most or bytes_together + size > INDEXED_BYTES):
             yield slice(start, position)
-            start, held = position, 0
-        held += size
+            start, bytes_together = position, 0
+        bytes_together += size
     if start < len(sizes):
         yield slice(start, len(sizes))
 
 
-def _found(snapshot: Snapshot, rows: Rows) -> FoundArms:
+def _found_arms(snapshot: Snapshot, rows: Rows) -> FoundArms:
     revisions = [snapshot.revision_of(row) for row in rows.tolist()]
     ids = [snapshot.id_of(row) for row in rows.tolist()]
     return FoundArms(ids, snapshot.features_of(rows), revisions, list(map(str, revisions)))
 
 
 def _strangers(arms: TableSnapshot, ids: Sequence[str], revisions: NDArray[np.int64]) -> list[str]:
-    """Arms that the store does not have, or not so new: it may have come back from an older copy."""
+    """Arms missing or older in the store: the store may have come back from an older copy."""
     if not arms.live:
         return []
     stored, rows = dict(zip(ids, revisions.tolist(), strict=True)), arms.live_rows.tolist()

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterLimits:
-    """Numbers are those of the arms that a filter matches.
+    """Numbers are of the arms matched by a filter.
 
     ``small_numbers``   scanned in some microseconds: copied at once, and nothing measured
     ``quick_numbers``   comparing so many takes no longer than asking the index
-    ``most_asked``      an index that is asked for a larger share of its arms takes longer than comparing all
-    ``cooldown``        before it is planned again: times what planning took
-    ``after_failure_s`` before it is planned again after planning failed
+    ``most_asked``      a request for a larger share of the index's arms takes longer than comparing all
+    ``cooldown``        pause before another plan: times the duration of the last one
+    ``after_failure_s`` pause before another plan after a failed one
     """
 
     small_numbers: int = 65_536

@@ -1,16 +1,15 @@
-"""Which search serves a filter, decided by expected reads and by one measurement on probes.
+"""The plan of a filter's search, decided by expected reads and by one measurement on probes.
 
 Notation
-    n, K        arms that the filter matches, arms of the catalogue
+    n, K        arms matched by the filter, arms of the catalogue
     ask         how many arms the index of the catalogue is asked for
 
-    1. A copy of the n rows is made if there is memory for it, and kept if it is clearly faster than a search
-       without one.
-    2. The index is tried if n is large, and if about ``ASKED`` of the arms that it is asked for should match:
-       ask = ASKED K / n. It is asked for twice as many until it reaches the catalogue's target, or takes as
-       long as the exact search. It serves by the rule of ``shortlist.index.quality``.
+    1. A copy of the n rows is made if there is memory, and kept if clearly faster than a search without one.
+    2. The index is tried if n is large, and if about ``ASKED`` of the requested arms should match: ask =
+    ASKED K / n. The request doubles until the answers reach the catalogue's target, or take as long as the
+    exact search. The index serves by the rule of ``shortlist.index.quality``.
 
-Which index serves a whole catalogue is decided by ``shortlist.index.planner``.
+``shortlist.index.planner`` decides between the indexes of a whole catalogue.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ NO_MEMORY = "every arm that matches is compared; there is no memory for a copy o
 
 @dataclass(frozen=True, slots=True)
 class FilterPlan:
-    """What serves a filter, and what was measured of it. Times are in microseconds.
+    """The search that serves a filter, and its measurements. Times are in microseconds.
 
-    ``count``: how many arms the filter matched. ``index``: the number of the catalogue's index then, None
+    ``count``: number of matched arms. ``index``: the number of the catalogue's index then, None
     without one. ``ask``: how many arms the index is asked for; 0: searches are exact. ``copy``: the rows side
     by side; None: they are not copied.
     """
@@ -58,8 +57,8 @@ class FilterPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """``copy_bytes``: the most that a copy may take. ``target_recall``: what the index has to reach.
-    ``check`` may raise to stop.
+    """``copy_bytes``: bound of a copy. ``target_recall``: least recall of the index. ``check`` may raise to
+    stop.
     """
 
     copy_bytes: int
@@ -78,7 +77,7 @@ def plan_filter(
 ) -> FilterPlan:
     """Measure and decide. For any thread. Cost: the copy, and about ``PROBES`` searches for each ``ask``.
 
-    ``recent``: queries that this filter served; half of the probes are like them, for where queries look and
+    ``recent``: queries served with this filter; half of the probes are like them, for where queries look and
     where the eligible arms lie need not agree.
     """
     if not eligible.count:
@@ -103,20 +102,20 @@ def plan_filter(
 
 
 def index_number(snapshot: Snapshot) -> int | None:
-    """The number of what proposes the arms of a catalogue; it stays the same when rows are renumbered."""
+    """The number of the index that proposes arms of a catalogue. Unchanged when rows are renumbered."""
     return None if snapshot.proposing is None else snapshot.proposing.number
 
 
 def _plan_exact(
     snapshot: Snapshot, eligible: EligibleRows, options: PlanOptions, queries: Matrix
 ) -> FilterPlan:
-    """An exact search, with a copy if that is clearly faster than what needs none."""
-    table, index, plain = snapshot.table, index_number(snapshot), _search(None, snapshot, eligible)
+    """An exact search, with a copy of the rows if clearly faster."""
+    table, index, search_uncopied = snapshot.table, index_number(snapshot), _search(None, snapshot, eligible)
     if eligible.count * table.dim * table.working.itemsize > options.copy_bytes:
-        us = typical_us(plain, queries)
+        us = typical_us(search_uncopied, queries)
         return FilterPlan(eligible.count, index, us, us, reason=NO_MEMORY)
     copy = RowCopy.of(table, eligible)
-    _, us, plain_us = time_alternately(_search(copy, snapshot, eligible), plain, queries)
+    _, us, plain_us = time_alternately(_search(copy, snapshot, eligible), search_uncopied, queries)
     if plain_us < LEAST_SPEEDUP * us:
         return FilterPlan(eligible.count, index, plain_us, plain_us)
     reason = f"a copy of the arms is scanned, {plain_us / us:.1f} times as fast as without one"
@@ -138,10 +137,10 @@ def _by_index(plan: FilterPlan, ask: int, trial: Trial) -> FilterPlan:
 def _search(
     strategy: RowCopy | IndexSearch | None, snapshot: Snapshot, eligible: EligibleRows
 ) -> Callable[[Vector], TopK]:
-    """A search for the best arm by ``strategy``, and exactly where that finds too few."""
+    """A search for the best arm by ``strategy``, and exactly where the strategy finds too few."""
 
     def search(query: Vector) -> TopK:
-        found = strategy.search(snapshot, query, 1) if strategy is not None else None
-        return found or search_exactly(snapshot.table, eligible, query, 1, NO_ROWS)
+        best = strategy.search(snapshot, query, 1) if strategy is not None else None
+        return best or search_exactly(snapshot.table, eligible, query, 1, NO_ROWS)
 
     return search

@@ -1,4 +1,4 @@
-"""A snapshot of some arms of a catalogue: those that a filter matches, or all but some rows."""
+"""A snapshot of some arms of a catalogue: the matches of a filter, or all but some rows."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ SearchStrategy: TypeAlias = "RowCopy | IndexSearch | AskedForMore"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilteredSnapshot(Snapshot):
-    """As ``Snapshot``, of the arms of ``among`` alone. ``table`` still has all arms of the catalogue.
+    """As ``Snapshot``, of the arms of ``members`` alone. ``table`` still has all arms of the catalogue.
 
     ``all_arms``: the snapshot of all arms. ``strategy``: how to search, at this moment; None: every
     search is exact.
-    ``expected_us`` is that of a search by ``strategy``, ``recent`` the queries of this filter.
+    ``expected_us``: of a search by ``strategy``. ``recent``: queries of this filter.
     """
 
     all_arms: Snapshot
-    among: EligibleRows
+    members: EligibleRows
     strategy: SearchStrategy | None
 
     @property
@@ -53,7 +53,7 @@ class FilteredSnapshot(Snapshot):
 
     @property
     def size(self) -> int:
-        return self.among.count
+        return self.members.count
 
     @property
     def kind(self) -> IndexKind:
@@ -73,40 +73,40 @@ class FilteredSnapshot(Snapshot):
         if len(exclude):
             exclude = self._inside(exclude)
         if self.strategy is not None:
-            count = self.among.count
+            count = self.members.count
             result = self.strategy.search(self.all_arms, query, min(k, count) or 1, exclude)
             if result is not None and len(result.rows) >= min(k, count - len(exclude)):
                 return result
-        return search_exactly(self.table, self.among, query, k, exclude)
+        return search_exactly(self.table, self.members, query, k, exclude)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         self._check(query, k)
-        return search_exactly(self.table, self.among, query, k, self._inside(exclude))
+        return search_exactly(self.table, self.members, query, k, self._inside(exclude))
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
-        """Rows of the arms that match; others are left out, as unknown ids are."""
+        """Rows of the matching arms; others are left out, as unknown ids are."""
         return self._inside(self.all_arms.rows_of(ids))
 
     @property
     def listed(self) -> Rows:
-        return self.among.rows
+        return self.members.rows
 
     def lets_in(self, rows: Rows) -> NDArray[np.bool_]:
-        let_in: NDArray[np.bool_] = self.among.mask[rows]
+        let_in: NDArray[np.bool_] = self.members.mask[rows]
         return let_in
 
     def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
         rows, _ = self.table.by_revision
-        rows = rows[self.among.mask[rows]]
+        rows = rows[self.members.mask[rows]]
         return rows[not_in(rows, exclude)] if len(exclude) else rows
 
     def _inside(self, rows: Rows) -> Rows:
-        return rows[self.among.mask[rows]] if len(rows) else rows
+        return rows[self.members.mask[rows]] if len(rows) else rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AskedForMore:
-    """Asks a snapshot for more arms, and keeps those that are left; too few are no answer."""
+    """Asks a snapshot for more arms, and keeps those in ``left``; too few are no answer."""
 
     base: Snapshot
     left: EligibleRows
@@ -137,7 +137,9 @@ class AskedForMore:
 
 
 def matched(base: Snapshot, arm_filter: Filter) -> NDArray[np.bool_]:
-    """Which rows of its table a filter matches that is used once (rows,). Cost: that of the filter."""
+    """The rows of the table matched by a filter of one use: a mask (rows,). Cost: one evaluation of the
+    filter.
+    """
     if base.whole.is_of_one_request:  # its attributes may be a part of the catalogue's
         (mask,) = base.attributes.matches([arm_filter], np.arange(base.table.rows))
         return mask
@@ -148,13 +150,13 @@ def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:
     """``base`` without the rows where ``gone`` (rows,) is True. Cost: O(rows of the table)."""
     stays = np.logical_not(gone)
     if isinstance(base, FilteredSnapshot):
-        stays &= base.among.mask
+        stays &= base.members.mask
     else:
         stays[base.table.dead] = False
     left = rows_left(base.table, base.attributes, stays)
     if left.count == base.size:
         return base
-    # A scan leaves them out for less than the time of asking it for more arms.
+    # A scan leaves rows out in less time than a larger request takes.
     strategy = None if base.is_scanned else AskedForMore(base, left)
     return FilteredSnapshot(
         table=base.table,
@@ -163,6 +165,6 @@ def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:
         recent=deque(maxlen=1),
         attributes=base.attributes,
         all_arms=base.whole,
-        among=left,
+        members=left,
         strategy=strategy,
     )

@@ -1,7 +1,6 @@
-"""The cache of filters, for all catalogues: which arms each lets in, found once and then kept up to date.
+"""The cache of filters, for all catalogues: the matches of each, found once and then kept up to date.
 
-A filter that was used before costs nothing until its catalogue changes, and then as much as the change is
-large.
+A cached filter costs nothing until its catalogue changes, and then in proportion to the change.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ _SEED = 0x66696C74
 
 
 def among(base: Snapshot, arm_filter: Filter) -> Snapshot:
-    """The arms of ``base`` that a filter matches that is used once: nothing is kept of it.
+    """The arms of ``base`` matched by a filter of one use: nothing is kept.
 
-    Cost: that of the filter, and O(rows of the table).
+    Cost: one evaluation of the filter, and O(rows of the table).
     """
     return without_rows(base, ~matched(base, arm_filter))
 
 
 def no_arms(catalogue: Catalogue, arm_filter: Filter | None, detail: str = "") -> NoArms:
-    """The refusal where nothing is eligible. It names the fields of a filter that no arm can meet.
+    """The refusal where nothing is eligible. It names the filter's fields whose conditions no arm can meet.
 
-    ``detail``: what else is said; by default that the filter, if there is one, matches nothing.
+    ``detail``: a further sentence; by default about a filter without matches.
     """
     is_empty = arm_filter is None or not len(catalogue.index)
     if not detail:
@@ -69,7 +68,7 @@ def no_arms(catalogue: Catalogue, arm_filter: Filter | None, detail: str = "") -
 class FilteredSnapshots:
     """The filters of all catalogues, within ``capacity_bytes``. For the event loop.
 
-    ``limits``: of the filters that are used for the first time.
+    ``limits``: of filters used for the first time.
     """
 
     def __init__(self, *, capacity_bytes: int, limits: FilterLimits = FilterLimits()) -> None:
@@ -83,11 +82,11 @@ class FilteredSnapshots:
 
     @property
     def bytes(self) -> int:
-        """Memory of all that is kept of filters."""
+        """Memory of the cache."""
         return self._filters.bytes
 
     async def of(self, catalogue: Catalogue, arm_filter: Filter | None) -> Snapshot:
-        """The arms of the catalogue that ``arm_filter`` lets in, as it is now; all of them without a filter.
+        """The present arms of the catalogue matched by ``arm_filter``; all of them without a filter.
 
         Awaits nothing unless a long evaluation is needed, which is done in a thread.
         """
@@ -109,11 +108,13 @@ class FilteredSnapshots:
         return filtered
 
     def in_use(self, catalogue: Catalogue, most: int) -> Sequence[FilterStatus]:
-        """The filters of a catalogue that were used most often; those too long to be read are left out."""
+        """The most often used filters of a catalogue; those too long to be read are left out."""
         short = (key for key in self._filters if key[0] == catalogue.uid and len(key[1]) <= SHOWN_CHARS)
-        held = [known_filter for known_filter in map(self._filters.peek, short) if known_filter is not None]
-        held.sort(key=lambda known_filter: -known_filter.uses)
-        return [known_filter.status(catalogue.index.snapshot()) for known_filter in held[:most]]
+        filters_in_use = [
+            known_filter for known_filter in map(self._filters.peek, short) if known_filter is not None
+        ]
+        filters_in_use.sort(key=lambda known_filter: -known_filter.uses)
+        return [known_filter.status(catalogue.index.snapshot()) for known_filter in filters_in_use[:most]]
 
     def close(self) -> None:
         self._stop.cancel()
@@ -122,12 +123,11 @@ class FilteredSnapshots:
         self._evaluations.close()
 
     async def _followed(self, catalogue: Catalogue, arm_filter: Filter) -> KnownFilter:
-        """What is known of a filter, with the snapshot of this moment."""
+        """The cached record of a filter, brought up to the snapshot of this moment."""
         key = catalogue.uid, arm_filter.key
         snapshot, known_filter = catalogue.index.snapshot(), self._filters.peek(key)
         before = known_filter.eligible if known_filter is not None else None
-        # Only what is still to be evaluated counts: after the first turn of the loop that is what came
-        # meanwhile.
+        # Only arms still to be evaluated count: after the first turn of the loop, those which came meanwhile.
         while work(arm_filter, snapshot.table, snapshot.attributes, before) > LONG_EVALUATION:
             before = await self._evaluations.run(
                 partial(eligible_rows, arm_filter, snapshot.table, snapshot.attributes, before)
@@ -159,12 +159,12 @@ class FilteredSnapshots:
             known_filter.is_busy = False
         known_filter.take(plan)
         key = catalogue.uid, known_filter.arm_filter.key
-        # Unless it was dropped from the cache. ``peek``: to count memory is no use of the filter.
+        # Unless dropped from the cache. ``peek``: to count memory is no use of the filter.
         if self._filters.peek(key) is known_filter:
             self._filters.put(key, known_filter, known_filter.memory_bytes)
 
     def _planning(self, catalogue: Catalogue, known_filter: KnownFilter) -> Callable[[], FilterPlan]:
-        """Plans a filter as it is now, in a thread."""
+        """Make the function that plans a filter of this moment, in a thread."""
         snapshot, before, recent = catalogue.index.snapshot(), known_filter.eligible, (*known_filter.recent,)
         target, limits = catalogue.index_options.target_recall, known_filter.limits
         options = PlanOptions(self._copy_bytes, target, limits, self._stop.check)

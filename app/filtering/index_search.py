@@ -20,10 +20,10 @@ from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 @dataclass(frozen=True, eq=False)
 class IndexSearch:
-    """Asks ``index`` for ``ask`` arms for each that is wanted, and keeps those that a filter matches.
+    """Asks ``index`` for ``ask`` arms for each wanted one, and keeps the matches of a filter.
 
-    Rows that came after the index was built are fresh: those that match are compared in addition. A search
-    that asks for more than ``most_asked`` of all arms is left to an exact one.
+    Rows added after the index was built are fresh: their matches are compared in addition. Requests for more
+    than ``most_asked`` of all arms are left to an exact search.
     """
 
     eligible: EligibleRows
@@ -39,17 +39,17 @@ class IndexSearch:
 
     @cached_property
     def fresh(self) -> int:
-        """The fresh rows that match."""
+        """The number of fresh matching rows."""
         return int(np.count_nonzero(self.eligible.mask[self.index.covered :]))
 
     @property
     def staleness(self) -> float:
-        """Rows of a scan that looking through the fresh ones takes / rows that match."""
+        """Rows of a scan in the time of a look through the fresh rows / matching rows."""
         rows = min(GATHER_ROWS * self.fresh, len(self.eligible.mask) - self.index.covered)
         return rows / max(self.eligible.count, 1)
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
-        """About the best ``k`` rows outside ``exclude``, which the filter matches; None: it found too few."""
+        """About the best ``k`` matching rows outside ``exclude``; None: too few were found."""
         ask = self.ask * k
         if ask > self.most_asked * self.index.arms:
             return None
@@ -64,7 +64,7 @@ class IndexSearch:
         return ranked(rows, k, snapshot.table.features, query, exact=False) if len(rows) >= k else None
 
     def _fresh_contenders(self, table: TableSnapshot, query: Vector, k: int) -> Rows:
-        """The fresh rows that could be the best ``k`` of them: gathered if they are few, else scanned."""
+        """Fresh rows with a chance of being among their best ``k``: few are gathered, many scanned."""
         if GATHER_ROWS * self.fresh < table.rows - self.index.covered:
             return contenders(table, self._fresh_rows, query, k)
         return masked_contenders(table, self.eligible.mask, query, k, first=self.index.covered)

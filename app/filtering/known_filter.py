@@ -1,9 +1,9 @@
-"""One filter over one catalogue, as this process knows it: what serves it, and whether it is to be planned.
+"""One filter over one catalogue, in one process: its search, and whether a plan is due.
 
-When a filter is used the second time and lets in few arms, they are copied side by side. A filter of more
-arms is planned after a few uses (``filter_plan``). Until then every arm that matches is compared.
+When a filter of few arms is used the second time, its arms are copied side by side. A filter of more arms is
+planned after a few uses (``filter_plan``). Until then every matching arm is compared.
 
-    planned     it was used often enough, and is not small
+    planned     the filter was used often enough, and is not small
     planned     the index of the catalogue is another, the number of its arms has changed by a fifth, or
     again       a quarter of its copy is stale; not sooner than the last plan allows
 
@@ -57,10 +57,10 @@ class FilterStatus(Answer, frozen=True, rename={"strategy": "way"}):
 
 @dataclass(slots=True, eq=False)
 class KnownFilter:
-    """``uses``: how often it was used. ``snapshot``: the arms that it let in then; None: to be made.
+    """``uses``: number of uses. ``snapshot``: the matching arms at the last use; None: to be made.
 
-    ``plan``: without its copy, which is in ``copy`` and follows the catalogue. ``is_busy``: it is being
-    planned; ``plan_from``: not before this moment, in seconds.
+    ``plan``: without its copy, which is in ``copy`` and follows the catalogue. ``is_busy``: a plan is being
+    made; ``plan_from``: none is made before this moment, in seconds.
     """
 
     arm_filter: Filter
@@ -77,42 +77,42 @@ class KnownFilter:
     @property
     def memory_bytes(self) -> int:
         is_listed = self.snapshot is None or is_gathered(self.snapshot.table, self.eligible)
-        held = KNOWN_BYTES + TEXT_COPIES * len(self.arm_filter.key)
-        held += self.eligible.memory_bytes(listed=is_listed)
-        return held + (self.copy.memory_bytes if self.copy is not None else 0)
+        size = KNOWN_BYTES + TEXT_COPIES * len(self.arm_filter.key)
+        size += self.eligible.memory_bytes(listed=is_listed)
+        return size + (self.copy.memory_bytes if self.copy is not None else 0)
 
-    def is_of(self, whole: Snapshot) -> bool:
-        """Whether ``snapshot`` is of this moment, and is made as one that is used again."""
-        return self.snapshot is not None and self.snapshot.all_arms is whole and self.uses != 1
+    def is_of(self, all_arms: Snapshot) -> bool:
+        """True if ``snapshot`` is of this moment, and was made for more than one use."""
+        return self.snapshot is not None and self.snapshot.all_arms is all_arms and self.uses != 1
 
-    def follow(self, whole: Snapshot, eligible: EligibleRows) -> None:
+    def follow(self, all_arms: Snapshot, eligible: EligibleRows) -> None:
         """Be of this moment. Cost: O(changed rows); a copy of a few arms at the second use."""
         self.eligible = eligible
         if self.copy is not None:
-            self.copy = self.copy.followed(whole.table, eligible)
+            self.copy = self.copy.followed(all_arms.table, eligible)
             if self.copy is None:
                 self.plan = None
-        if self._is_small(whole) and (self.copy is None or self.copy.staleness > STALE):
+        if self._is_small(all_arms) and (self.copy is None or self.copy.staleness > STALE):
             # What was used once may be used no more.
-            self.copy = RowCopy.of(whole.table, eligible) if self.uses else None
-        strategy = self._strategy(whole)
+            self.copy = RowCopy.of(all_arms.table, eligible) if self.uses else None
+        strategy = self._strategy(all_arms)
         self.snapshot = FilteredSnapshot(
-            table=whole.table,
+            table=all_arms.table,
             structure=None,
-            expected_us=self._expected_us(whole, strategy),
+            expected_us=self._expected_us(all_arms, strategy),
             recent=self.recent,
-            attributes=whole.attributes,
-            all_arms=whole,
-            among=eligible,
+            attributes=all_arms.attributes,
+            all_arms=all_arms,
+            members=eligible,
             strategy=strategy,
         )
 
-    def is_due(self, whole: Snapshot, now: float) -> bool:
-        """Whether it is to be planned, for the first time or again."""
+    def is_due(self, all_arms: Snapshot, now: float) -> bool:
+        """True if a plan is due, the first or another."""
         plan = self.plan
-        if self.is_busy or self.uses < PLAN_AFTER or now < self.plan_from or self._is_small(whole):
+        if self.is_busy or self.uses < PLAN_AFTER or now < self.plan_from or self._is_small(all_arms):
             return False
-        if plan is None or plan.index != index_number(whole):
+        if plan is None or plan.index != index_number(all_arms):
             return True
         if self.copy is not None and self.copy.staleness > STALE:
             return True
@@ -124,8 +124,8 @@ class KnownFilter:
         # To be made with what serves now, at the next use.
         self.snapshot = None
 
-    def status(self, whole: Snapshot) -> FilterStatus:
-        plan, strategy = self.plan, self._strategy(whole)
+    def status(self, all_arms: Snapshot) -> FilterStatus:
+        plan, strategy = self.plan, self._strategy(all_arms)
         by_index = plan if plan is not None and isinstance(strategy, IndexSearch) else None
         unplanned = SMALL if strategy is not None else "not measured yet"
         return FilterStatus(
@@ -135,27 +135,27 @@ class KnownFilter:
             uses=self.uses,
             recall_at_1=by_index.recall_at_1 if by_index else 1.0,
             ratio_mean=by_index.ratio_mean if by_index else 1.0,
-            expected_us=self._expected_us(whole, strategy),
+            expected_us=self._expected_us(all_arms, strategy),
             reason=plan.reason if plan is not None else unplanned,
         )
 
-    def _strategy(self, whole: Snapshot) -> SearchStrategy | None:
-        """What serves; None: an exact search without a copy."""
-        plan, index = self.plan, whole.proposing
+    def _strategy(self, all_arms: Snapshot) -> SearchStrategy | None:
+        """The search that serves the filter; None: an exact search without a copy."""
+        plan, index = self.plan, all_arms.proposing
         if plan is None or not plan.ask or index is None:
             return self.copy
-        if self.eligible.count * whole.table.dim <= self.limits.quick_numbers:
+        if self.eligible.count * all_arms.table.dim <= self.limits.quick_numbers:
             return self.copy
         search = IndexSearch(self.eligible, index, plan.ask, self.limits.most_asked)
-        # An index, with a scan of the arms that came, may take as long as an exact search.
+        # An index, with a scan of newer arms, may take as long as an exact search.
         return search if search.staleness <= 1.0 - plan.us / plan.exact_us else self.copy
 
-    def _expected_us(self, whole: Snapshot, strategy: SearchStrategy | None) -> float:
+    def _expected_us(self, all_arms: Snapshot, strategy: SearchStrategy | None) -> float:
         if strategy is None:
-            return measured_scan_cost().us(exact_reads(whole.table, self.eligible))
+            return measured_scan_cost().us(exact_reads(all_arms.table, self.eligible))
         if self.plan is None:
-            return measured_scan_cost().us(self.eligible.count * whole.table.dim)
+            return measured_scan_cost().us(self.eligible.count * all_arms.table.dim)
         return self.plan.exact_us if strategy.is_exact else self.plan.us
 
-    def _is_small(self, whole: Snapshot) -> bool:
-        return self.eligible.count * whole.table.dim <= self.limits.small_numbers
+    def _is_small(self, all_arms: Snapshot) -> bool:
+        return self.eligible.count * all_arms.table.dim <= self.limits.small_numbers

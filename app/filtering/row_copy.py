@@ -1,8 +1,8 @@
-"""A copy of the rows that a filter matches, side by side, which follows what the filter matches.
+"""A copy of the rows matched by a filter, side by side, which follows changes of the matches.
 
-Many rows are copied in the order of their norms (``NormOrder``). Rows that come are appended, into capacity
-that is kept for them. So following a change takes time in proportion to the change. The copy before it shares
-the arrays and stays true for searches. Below, m rows were ever copied.
+Many rows are copied in the order of their norms (``NormOrder``). New rows are appended, into spare capacity.
+So following a change takes time in proportion to the change. The copy before the change shares the arrays and
+stays true for searches. Below, m rows were ever copied.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LEAST_ORDERED = 2_048  # rows: fewer are read at once
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowCopy:
-    """See the module. It may be searched in any thread, and be followed once: its arrays go on.
+    """See the module. A copy may be searched in any thread, and be followed once: its arrays go on.
 
-    eligible    the rows of the moment that it is of
+    eligible    the rows at the copy's moment
     order       the rows and their features, with room for more
-    positions   (rows of the table or more,), -1 for rows that are not copied
-    gone        (g,) positions of rows that no longer match, ascending
+    positions   (rows of the table or more,), -1 for rows without a copy
+    gone        (g,) positions of rows which no longer match, ascending
     Memory: 4 d + 8 bytes a row, and 4 bytes a row of the table.
     """
 
@@ -47,12 +47,12 @@ class RowCopy:
 
     @classmethod
     def of(cls, table: TableSnapshot, eligible: EligibleRows) -> RowCopy:
-        """Copy the rows (n,) that match. Cost: n d reads at random places, and to sort n norms."""
+        """Copy the matching rows (n,). Cost: n d reads at random places, and to sort n norms."""
         order = NormOrder.of(table, eligible.rows, is_ordered=eligible.count > _LEAST_ORDERED)
         return cls(eligible, order, positions_of(order.rows, table.rows))
 
     def __len__(self) -> int:
-        """The rows that are not gone."""
+        """The number of rows which are not gone."""
         return self.order.size - len(self.gone)
 
     @property
@@ -61,12 +61,12 @@ class RowCopy:
 
     @property
     def staleness(self) -> float:
-        """Rows that make searches slower than those of a new copy would be / rows that match."""
+        """Rows which make searches slower than searches of a new copy / matching rows."""
         later = self.order.size - self.order.ordered if self.order.ordered else 0
         return (len(self.gone) + later) / max(len(self), 1)
 
     def followed(self, table: TableSnapshot, eligible: EligibleRows) -> RowCopy | None:
-        """The same at a later moment; None: it cannot follow. For one thread.
+        """The copy at a later moment; None: this copy cannot follow. For one thread.
 
         Cost: O(changed rows) over many changes; O(rows of the table) after a compaction.
         """
@@ -88,12 +88,12 @@ class RowCopy:
             return replace(self, eligible=eligible)
         order, used, size = self.order, self.order.size, self.order.size + len(came)
         left = np.sort(self.positions[went]).astype(np.int64)
-        rows, later, had = grown(order.rows, size, used=used), order.later, used - order.ordered
-        if had + len(came) > len(later):
+        rows, later, copied_later = grown(order.rows, size, used=used), order.later, used - order.ordered
+        if copied_later + len(came) > len(later):
             later = aligned_empty(len(rows) - order.ordered, table.dim, later.dtype)
-            later[:had] = order.later[:had]
+            later[:copied_later] = order.later[:copied_later]
         rows[used:size] = came
-        later[had : had + len(came)] = table.working[came]
+        later[copied_later : copied_later + len(came)] = table.working[came]
         positions = grown(self.positions, table.rows, used=len(self.positions))
         positions[went] = -1
         positions[came] = np.arange(used, size)
@@ -101,7 +101,7 @@ class RowCopy:
         return RowCopy(eligible, order, positions, np.insert(self.gone, self.gone.searchsorted(left), left))
 
     def _moved(self, position: Rows, table_rows: int) -> RowCopy:
-        """The same after a compaction: row r is now ``position[r]``, -1 if it is gone."""
+        """The copy after a compaction: row r is now ``position[r]``, -1 for a row which is gone."""
         rows, size = np.full(len(self.order.rows), -1, dtype=np.int64), self.order.size
         copied_rows = rows[:size]
         copied_rows[:] = position[self.order.rows[:size]]

@@ -70,13 +70,15 @@ def fitted_places(
     if not parts:
         return before
     seen = _added(parts)
-    if before is not None and before.seen == _lists(seen):
+    if before is not None and before.all_sums == _lists(seen):
         return before
     known = PlaceNumbers(*np.zeros((4, MOST_LEARNED_PLACES)))
     since = seen
     if before is not None:
-        known = PlaceNumbers(*map(np.array, before.known))
-        since = PlaceNumbers(*(now - np.array(had) for now, had in zip(seen, before.seen, strict=True)))
+        known = PlaceNumbers(*map(np.array, before.sums))
+        since = PlaceNumbers(
+            *(later - np.array(earlier) for later, earlier in zip(seen, before.all_sums, strict=True))
+        )
     known = places.faded(known, since)
     is_below = may_be_below or any(part.below > 0 for part in parts)
     p, w = np.ones((2, MOST_LEARNED_PLACES)) if is_below else places.fit(known)

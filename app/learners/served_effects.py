@@ -93,7 +93,9 @@ def _places_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, objec
         return {"places": None, "places_note": "no list of two arms or more was rewarded yet"}
     if fit.is_below:
         return {"places": None, "places_note": "rewards may be less than 0"}
-    shown = max(place for place, count in enumerate(fit.seen[0]) if count) + 1 if any(fit.seen[0]) else 0
+    shown = (
+        max(place for place, count in enumerate(fit.all_sums[0]) if count) + 1 if any(fit.all_sums[0]) else 0
+    )
     return {"places": fit.p[:shown], "places_note": None}
 
 

@@ -347,8 +347,8 @@ class EffectSolver:
         table, own = plain.table, self.arms.catalogue_query(query)
         if plain.is_scanned:  # as a search of it
             plain.recent.append(own)
-        if isinstance(plain, FilteredSnapshot) and is_gathered(table, plain.among):
-            rows = plain.among.rows
+        if isinstance(plain, FilteredSnapshot) and is_gathered(table, plain.members):
+            rows = plain.members.rows
             return self._ranked(query, rows[not_in(rows, exclude)] if len(exclude) else rows, k)
         working = table.working
         scaled, norm = unit_scale(own)
@@ -359,7 +359,7 @@ class EffectSolver:
         slope, offset = table.error_line
         error = (slope + 2.0 * _UNIT * table.largest_norm) * norm + offset + self.effects.error(w)
         if isinstance(plain, FilteredSnapshot):
-            strike_out(scores, plain.among.mask)
+            strike_out(scores, plain.members.mask)
         elif len(table.dead):
             scores[table.dead] = -np.inf
         scores[exclude] = -np.inf

@@ -187,7 +187,7 @@ async def described(
     """
     answer = [list(arms) for arms in lists]
     wanted = [
-        (uid, arms, position, fields, {} if request.candidates is None else request.candidates.own)
+        (uid, arms, position, fields, {} if request.candidates is None else request.candidates.request_arms)
         for uid, arms, request in zip(catalogue_uids, answer, requests, strict=True)
         if (include := request.include)
         for fields in [

@@ -112,7 +112,7 @@ def test_ineligible_answers_show_while_arms_are_replaced(unchanged_switch_interv
     original = FilteredSnapshots.of
 
     async def forgetful(self, catalogue, wanted):
-        eligible = (await original(self, catalogue, wanted)).among
+        eligible = (await original(self, catalogue, wanted)).members
         return await original(self, catalogue, EVERYTHING if len(eligible.mask) > 1_100 else wanted)
 
     monkeypatch.setattr(FilteredSnapshots, "of", forgetful)
