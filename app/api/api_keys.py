@@ -1,14 +1,13 @@
 """API keys: who may call what. Without keys everything is open, and the service listens on loopback only.
 
-A key is 256 random bits; what is configured is its SHA-256, which is as good as a slow hash for a secret that
-nobody can guess. An entry is ``name:scopes[;restrictions]:digest``; two entries of one name are how a key is
-replaced.
+A key is 256 random bits; its SHA-256 is configured, as good as a slow hash for a secret which nobody can
+guess. An entry is ``name:scopes[;restrictions]:digest``; with two entries of one name a key is replaced.
 
 docs/security.md says what scopes and restrictions allow.
 
 A pass is ``slv_`` and the base64url of a JSON array and its HMAC-SHA256: [which key, visitor, when it ends in
 seconds since 1970, bandits if they are fewer]. The key of the HMAC is the digest of the API key, which both
-sides know; the SHA-256 of that says which key it was. So an entry with ``visitors`` is a secret: it signs.
+sides know; the SHA-256 of the digest names the key. So an entry with ``visitors`` is a secret: it signs.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _OPEN = re.compile(
     r"/|/healthz|/readyz|/openapi\.json|/docs(/swagger-ui-bundle\.js|/swagger-ui\.css)?"
     r"|/console(/[a-z0-9-]*(\.[a-z]+)?)?"
 )
-# (method, path, scope): the first that matches. What is not here needs admin.
+# (method, path, scope): the first match counts. All other calls need admin.
 _RULES = [
     ("POST", re.compile(r"/v1/bandits/[^/]+/choose(/batch)?|/v1/choose/batch"), "choose"),
     ("POST", re.compile(r"/v1/rewards|/v1/decisions/activate|/v1/activations"), "reward"),
@@ -71,7 +70,7 @@ _RULES = [
     ),
 ]
 PROTOCOLS: dict[str, OtherProtocol] = {}  # by the first part of a path
-# All that a pass may be used for; what it rewards and activates must be its own.
+# All calls open to a pass; it rewards and activates its own decisions only.
 _OF_PASSES = re.compile(
     r"/v1/(bandits/[^/]+/choose(/batch)?|choose/batch|rewards|decisions/activate|activations)"
 )
@@ -82,13 +81,13 @@ _RESTRICTIONS = frozenset({"bandits", "catalogues", "rate", "visitors", "candida
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is known of a key: never the key itself. A pass is its key with less: see ``visitor``.
+    """A configured key, without the key itself. A pass is its key with fewer rights: see ``visitor``.
 
-    ``bandits``, ``catalogues``: what exists for it, besides the catalogues of these bandits; None: everything
+    ``bandits``, ``catalogues``: the visible ones, besides the catalogues of these bandits; None: everything
     ``rate``        requests a second
-    ``visitors_s``  how long the passes may last that it signs; None: it signs none
+    ``visitors_s``  bound of the lifetime of passes signed with the key; None: it signs none
     ``visitor``     of a pass: whom it is for
-    ``full_candidates``  its passes may bring arms of their own, and not only name candidates by their ids
+    ``full_candidates``  its passes may bring arms of their own, beside candidates by id
     """
 
     name: str
@@ -105,29 +104,27 @@ class ApiKey:
 
     @property
     def access(self) -> Access:
-        """Which decisions may be rewarded with it."""
+        """The decisions which may be rewarded with the key."""
         return Access(self.bandits, self.visitor)
 
     @property
     def is_browser_safe(self) -> bool:
-        """Whether it may be given to everyone who opens a page: it can choose and reward, nothing else."""
+        """True if the key may be given to everyone who opens a page: it can choose and reward, nothing
+        else.
+        """
         return self.scopes <= BROWSER_SAFE
 
 
 @dataclass(frozen=True, slots=True)
 class OtherProtocol:
-    """How requests of another protocol carry their API key, and the answer of an error.
-
-    ``key_header``  in lower case; its whole value is the key
-    ``refuse``      makes the answer of an error and a method
-    """
+    """The API key and the errors of requests of another protocol."""
 
     key_header: bytes
     refuse: Callable[[ShortlistError, str], Response]
 
 
 class VisitorPass(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a pass says: which key signed it, for whom, until when (s since 1970), and for which bandits."""
+    """The content of a pass: the signing key, the visitor, the end (s since 1970), and the bandits."""
 
     fingerprint: str
     visitor: str
@@ -136,7 +133,7 @@ class VisitorPass(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class ApiKeys:
-    """The configured keys by digest; empty means that none is asked for."""
+    """The configured keys by digest; empty: no key is needed."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._by_digest: dict[bytes, ApiKey] = {}
@@ -151,7 +148,7 @@ class ApiKeys:
         return iter(self._by_digest.values())
 
     def find(self, key: bytes) -> ApiKey | None:
-        """The key, if it is one of ours. What time tells is about its digest, which leads to no key.
+        """The key, if configured. Time leaks only the digest, which leads to no key.
 
         Raises Unauthorized, of a pass.
         """
@@ -160,7 +157,7 @@ class ApiKeys:
         return self._by_digest.get(hashlib.sha256(key).digest())
 
     def _of_pass(self, text: bytes) -> ApiKey:
-        """The key that signed a pass, with what the pass leaves of it. Raises Unauthorized, PassExpired."""
+        """The signing key of a pass, with only the rights of the pass. Raises Unauthorized, PassExpired."""
         try:
             encoded = text[len(PASS_PREFIX) :].decode("ascii")
             raw = raw_of(encoded)
@@ -197,7 +194,7 @@ class ApiKeys:
 def scope_of(method: str, path: str) -> str | None:
     """The scope that a call needs; None when it is open to all.
 
-    A / at the end leads nowhere: who may call the path without it is told so.
+    A / at the end leads nowhere: callers with access to the path without the / are told so.
     """
     method, path = "GET" if method == "HEAD" else method, path.rstrip("/") or "/"
     if _OPEN.fullmatch(path):
@@ -205,7 +202,7 @@ def scope_of(method: str, path: str) -> str | None:
     for allowed, pattern, scope in _RULES:
         if method == allowed and pattern.fullmatch(path):
             return scope
-    # What is not listed is for admin: a new call is closed until somebody opens it.
+    # Unlisted calls are for admin: a new call is closed until somebody opens it.
     return "admin"
 
 
@@ -221,12 +218,12 @@ def open_protocol(prefix: str, protocol: OtherProtocol) -> None:
 
 
 def is_for_passes(method: str, path: str) -> bool:
-    """Whether the pass of a visitor may be used for a call at all."""
+    """Return whether the pass of a visitor may be used for a call at all."""
     return method == "POST" and _OF_PASSES.fullmatch(path.rstrip("/")) is not None
 
 
 def may_be_dry_run(method: str, path: str) -> bool:
-    """Whether a call that needs "choose" may turn out to be a dry run, once its body is read."""
+    """Return whether a call with need of "choose" may turn out to be a dry run, once its body is read."""
     return method == "POST" and _CHOICE.fullmatch(path) is not None
 
 
@@ -263,14 +260,14 @@ def new_key(name: str, scopes: Iterable[str], restrictions: Mapping[str, str] = 
 
 
 def _parsed(entry: str) -> tuple[bytes, ApiKey]:
-    name, described, rest = entry.partition(":")
+    name, described, after_name = entry.partition(":")
     # Without a colon it is perhaps the key itself, which no log may show.
     if not described or not _NAME.fullmatch(name):
         raise StartupError(
             "an API key must be written name:scope,scope:digest, as the entry that shortlist key prints, and "
             "its name have no spaces"
         )
-    terms, colon, digest = rest.rpartition(":")  # names of bandits may have colons
+    terms, colon, digest = after_name.rpartition(":")  # names of bandits may have colons
     if not colon:
         terms, digest = digest, ""
     scopes, *given_terms = terms.split(";")
@@ -330,5 +327,5 @@ def _visitors_s(key: str, text: str) -> int:
 
 
 def _fingerprint(digest: bytes) -> str:
-    """Which key signed a pass; it leads neither to the key nor to what signs."""
+    """The name of a signing key in its passes; it leads neither to the key nor to its digest."""
     return urlsafe_b64encode(hashlib.sha256(digest).digest()[:_FINGERPRINT_BYTES]).decode("ascii")

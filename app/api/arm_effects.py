@@ -25,7 +25,7 @@ router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 
 class SignalEffectView(BaseModel):
-    """Of one signal, as of the whole."""
+    """The effect of an arm on one signal; for the fields see the whole."""
 
     effect: float
     sd: float
@@ -33,7 +33,7 @@ class SignalEffectView(BaseModel):
 
 class ArmEffectView(BaseModel):
     """``effect``: how much more reward than its features say. ``sd``: the standard deviation of the effect
-    about that. ``weight``: as how many rewards it has. With signals they are of the weighted sum, and in
+    about that. ``weight``: as how many rewards it has. With signals the three are of the weighted sum, and in
     ``signals`` of each.
     """
 
@@ -45,7 +45,7 @@ class ArmEffectView(BaseModel):
 
 
 class SignalSpreadView(BaseModel):
-    """Of one signal, as of the whole."""
+    """The spread and noise of one signal; for the fields see the whole."""
 
     spread: float
     noise: float
@@ -53,10 +53,10 @@ class SignalSpreadView(BaseModel):
 
 class ArmEffectsView(BaseModel):
     """The effects of arms with rewards. ``version``: 0 while nothing is found; then ``spread`` is 0, without
-    items. ``spread``: the standard deviation of the effects of all arms. ``noise``: that of one reward
-    about what is expected of it. ``rewards``: how many decisions it was made of, of ``arms`` arms.
-    ``places``: how likely the arm at each place of a list is looked at, beside the first one; null where that
-    is not learned, for what ``places_note`` says.
+    items. ``spread``: the standard deviation of the effects of all arms. ``noise``: of one reward about its
+    expectation. ``rewards``: number of decisions in the fit, of ``arms`` arms. ``places``: how likely the arm
+    at each place of a list is looked at, beside the first one; null where not learned, for the reason in
+    ``places_note``.
     """
 
     version: int
@@ -90,8 +90,8 @@ async def arm_effects(
 ) -> Response:
     """Arms that do better than their features say, or worse, the newest ones, or those known best.
 
-    404 of a bandit without effects. A next page is of the version of the first, if that is kept. Arms that
-    were deleted are left out: a page may have fewer items than ``limit``.
+    404 of a bandit without effects. A next page is of the version of the first, if still kept. Deleted arms
+    are left out: a page may have fewer items than ``limit``.
     """
     owner = _with_effects(await bandits.get(bandit))
     version = await effects.newest(owner.uid)
@@ -106,7 +106,7 @@ async def arm_effects(
     rows = (await REQUESTS.run(partial(ordered, owner, version, order)))[start : start + limit + LEFT_OUT]
     names = [version.names[row] for row in rows.tolist()]
     arms = await catalogues.features(owner.catalogue, set(names))
-    places = [place for place, name in enumerate(names) if name in arms]
+    places = [index for index, name in enumerate(names) if name in arms]
     after = places[limit] if len(places) > limit else len(names)
     items = await REQUESTS.run(partial(items_of, owner, version, rows[places[:limit]].tolist()))
     more = start + after < len(version.names)
@@ -130,15 +130,15 @@ async def arm_effect(
     summary = summary_of(owner, version)
     if version is None or not summary["version"]:
         return reply({"version": 0, "arm": arm, "effect": 0.0, "sd": 0.0, "weight": 0.0})
-    place = int(version.names.places_of([arm])[0])
-    item = item_of(owner, version, arm, place)
+    index = int(version.names.places_of([arm])[0])
+    item = item_of(owner, version, arm, index)
     return reply({"version": version.number, **item})
 
 
 def _position(cursor: str, order: Order) -> tuple[int, int]:
-    """The version and the place that a page begins at. Raises Invalid."""
-    own_order, _, rest = decode_cursor(cursor).partition("/")
-    number, slash, start = rest.partition("/")
+    """The version and the place at which a page begins. Raises Invalid."""
+    own_order, _, position = decode_cursor(cursor).partition("/")
+    number, slash, start = position.partition("/")
     if own_order != order or not slash:
         raise foreign()
     return number_in(number), number_in(start)

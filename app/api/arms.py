@@ -68,14 +68,14 @@ def _unstorable(value: object, path: str = "") -> Iterator[str]:
 
 
 def _fields_in(value: object) -> int:
-    """How many fields there are at all depths. What can be encoded is nested some hundred deep at most."""
+    """The number of fields at all depths. An encodable value is nested some hundred deep at most."""
     if isinstance(value, dict):
         return len(value) + sum(map(_fields_in, value.values()))
     return sum(map(_fields_in, value)) if isinstance(value, list) else 0
 
 
 def absent() -> Any:
-    """What is no list of features, and so no empty one."""
+    """The value of absent features: no list, and so no empty one."""
     return NO_FEATURES
 
 
@@ -143,7 +143,7 @@ async def list_arms(
     sort: Annotated[Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)] | None, Query()] = None,
     order: Annotated[Literal["asc", "desc"] | None, Query()] = None,
 ) -> Response:
-    """All arms, those that have been as they are for longest first; a page of long ones has fewer.
+    """All arms, the longest unchanged first; a page of long ones has fewer.
 
     With ``sample_seed``: ``limit`` arms drawn uniformly without replacement, and ``next`` is null. The same
     seed draws the same arms until the catalogue changes.
@@ -184,7 +184,7 @@ async def delete_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues])
 
 @router.post("/{catalogue}/arms/delete", response_model=DeletedView)
 async def delete_arms(catalogue: str, body: ArmIdsBody, catalogues: Provided[Catalogues]) -> DeletedView:
-    """Delete the arms that are there, and name those that are not."""
+    """Delete these arms; the answer names missing ones."""
     refuse_repeats(body.ids, TWICE, ("ids",))
     done = await catalogues.use(catalogue, lambda result: catalogues.remove(result, body.ids))
     return DeletedView(deleted=len(done.deleted), missing=list(done.missing), version=done.version)

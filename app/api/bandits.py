@@ -63,8 +63,8 @@ class _View(BaseModel):
 
     ``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
     cannot be done with these settings, or cannot be meant, as sentences; absent if there are none. ``used``:
-    what the settings are for a learner without rewards; in the list of all bandits without what other keys
-    have taught it. ``move``: while learners are being carried to another catalogue; absent otherwise, and in
+    the settings in numbers for a learner without rewards; in the list of all bandits without the lessons of
+    other keys. ``move``: while learners are being carried to another catalogue; absent otherwise, and in
     lists. ``state``: its policy is of a plug-in that is not loaded here, so it chooses nothing; else absent.
     """
 
@@ -129,7 +129,7 @@ async def change(
 ) -> Response:
     """Change a bandit by a JSON merge patch (RFC 7396); its learners are kept. null: back to the default.
 
-    With If-Match it is changed only if it is still what that ETag was given for, else 412.
+    With If-Match the change is made only if the bandit still has this ETag, else 412.
     """
     patch, allowed = as_json(body), if_match(request)
 
@@ -144,7 +144,7 @@ async def change(
 async def versions(
     bandit: str, bandits: Provided[Bandits], cursor: Cursor = None, limit: Limit = 100
 ) -> Response:
-    """What a bandit is and was, the newest version first."""
+    """All versions of a bandit, the newest first."""
     owner = await bandits.get(bandit)
     page, following = await bandits.versions.page(owner.uid, owner.version, cursor, limit)
     items = (
@@ -158,7 +158,7 @@ async def versions(
 async def list_all(
     request: Request, bandits: Provided[Bandits], cursor: Cursor = None, limit: Limit = 100
 ) -> Response:
-    """All bandits by name; of a restricted API key those that it names."""
+    """All bandits by name; for a restricted API key only its own."""
     key = key_of(request)
     page, following = bandits.page(cursor, limit, None if key is None else key.bandits)
     items = ((item.name, _with_used(item, item.begins_with)) for item in page)
@@ -176,7 +176,7 @@ async def get(
 
 @router.delete("/{bandit}", status_code=204)
 async def delete(bandit: str, bandits: Provided[Bandits]) -> None:
-    """Delete a bandit and all that it has learned."""
+    """Delete a bandit and all its learners."""
     await bandits.delete(bandit)
 
 
@@ -205,13 +205,13 @@ def record_of(body: BanditBody) -> BanditRecord:
 
 def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     """The record after a patch. Raises NotChangeable, Invalid."""
-    now = msgspec.to_builtins(settings_of(record))
+    current = msgspec.to_builtins(settings_of(record))
     half_lives = {"arms": record.arm_half_life_s, "keys": record.key_half_life_s}
-    after = merged({**now, "half_life_s": half_lives}, patch)
+    after = merged({**current, "half_life_s": half_lives}, patch)
     fixed: list[tuple[FieldPath, str]] = [
         ((name,), f"{name} cannot be changed: {reason}")
         for name, reason in FIXED.items()
-        if name in patch and name != "half_life_s" and after.get(name, FIELDS[name][1]) != now[name]
+        if name in patch and name != "half_life_s" and after.get(name, FIELDS[name][1]) != current[name]
     ]
     fixed += _fixed_half_life(record, after.get("half_life_s"))
     if fixed:
@@ -236,7 +236,7 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
 
 
 def _fixed_half_life(record: BanditRecord, after: Any) -> list[tuple[FieldPath, str]]:
-    """What is wrong with ``half_life_s`` after a patch, as JSON: that of keys cannot be changed."""
+    """Errors of ``half_life_s`` after a patch, as JSON: the half-life of keys cannot be changed."""
     is_apart = isinstance(after, dict)
     if (after.get("keys") if is_apart else after) == record.key_half_life_s:
         return []
@@ -245,9 +245,9 @@ def _fixed_half_life(record: BanditRecord, after: Any) -> list[tuple[FieldPath, 
 
 
 def _left_behind(before: str, policy: object) -> set[str]:
-    """The options that go when one policy takes the place of another: it has none of that name.
+    """The options dropped when another policy takes over, which lacks them.
 
-    An option that learners depend on stays, so that the change is refused.
+    An option on which learners depend stays, and the change is refused.
     """
     if not isinstance(policy, str) or policy not in POLICIES or policy == before:
         return set()
@@ -274,9 +274,9 @@ def _with_used(bandit: Bandit, begins_with: UsedScales) -> dict[str, Any]:
 
 
 def _doubts(bandit: Bandit) -> list[str]:
-    """Names each field that no arm has, and says how many arms of a holdout the catalogue lacks.
+    """Sentences on fields which no arm has, and on arms of a holdout which the catalogue lacks.
 
-    They may come later, or be misspelt. Where an engine has the arms nothing is said: it is not known.
+    They may come later, or be misspelt. Where an engine has the arms, none: their fields are unknown.
     """
     arms = bandit.catalogue.resident
     if arms is None or not len(arms):

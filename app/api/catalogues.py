@@ -88,7 +88,7 @@ class CatalogueBody(StrictModel):
     display: DisplayBody | None = None
 
     def record(self) -> CatalogueRecord:
-        """What is made. Raises Invalid."""
+        """The record of the new catalogue. Raises Invalid."""
         index, recall = self.index.model_dump(exclude={"target_recall"}), self.index.target_recall
         display = None if self.display is None else self.display.model_dump(exclude_none=True)
         if self.features is None:
@@ -109,10 +109,10 @@ class FitBody(StrictModel):
 
 
 class ReductionView(BaseModel):
-    """What the reduction of the embeddings is. ``state``: ``not_fitted`` until there are enough arms,
-    ``given`` with the catalogue, or ``fitted`` to so many ``arms``: then ``share_of_variance`` is the part of
-    their squared lengths that is kept, and ``overlap_at_10`` how many of the 10 nearest of an arm are so
-    still.
+    """The reduction of the embeddings. ``state``: ``not_fitted`` until there are enough arms,
+    ``given`` with the catalogue, or ``fitted`` to so many ``arms``: then ``share_of_variance`` is the kept
+    part of their squared lengths, and ``overlap_at_10`` the number of an arm's 10 nearest which stay among
+    them.
     """
 
     to: int
@@ -132,14 +132,14 @@ class CataloguePatch(StrictModel):
 
 
 class HeldOutErrors(BaseModel):
-    """Mean squared errors on rewards that were held out: of the catalogue ``before``, and of this one."""
+    """Mean squared errors on held-out rewards: of the catalogue ``before``, and of this one."""
 
     before: float
     after: float
 
 
 class HistoryPriorView(BaseModel):
-    """What the history says of a key before it has rewards: by how many ``keys``, and how many of the
+    """The history's knowledge of a key before it has rewards: from so many ``keys``; so many of the
     ``directions`` in which they differ are real.
     """
 
@@ -148,11 +148,11 @@ class HistoryPriorView(BaseModel):
 
 
 class BehaviourView(BaseModel):
-    """What an embedding was made of: so many ``rewards`` of so many ``keys``, of so many ``arms``; how many
-    arms were ``without``: their features come from their fields.
+    """The source of an embedding: so many ``rewards`` of so many ``keys``, of so many ``arms``; arms
+    ``without`` any have features from their fields.
 
-    ``held_out``: null where nothing was held out. ``prior``: what new bandits begin with; null where nothing
-    is known of keys.
+    ``held_out``: null where nothing was held out. ``prior``: the start of new bandits; null where nothing is
+    known of keys.
     """
 
     rewards: int
@@ -170,11 +170,11 @@ class CatalogueView(BaseModel):
     ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain scan,
     and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
     ``recall_at_1``, ``recall_at_10`` and ``recall_at_100`` are of the best arm and of lists; the last two are
-    absent where the arms are in an engine, where lists are not measured. ``arms_in_memory``: whether the arms
-    can be searched exactly, sorted, and their fields counted; not where they are in an engine.
-    ``build_left_s``: for how many seconds more a structure will be built, by its own progress, before it is
-    measured; null where none is built, before its first part is, and in processes that wait for another one
-    to build it. Absent where the arms are in an engine.
+    absent where the arms are in an engine, where lists are not measured. ``arms_in_memory``: true if the arms
+    can be searched exactly, sorted, and their fields counted; false for an engine. ``build_left_s``: for how
+    many seconds more a structure will be built, by its own progress, before it is measured; null where none
+    is built, before its first part is, and in processes that wait for another one to build it. Absent where
+    the arms are in an engine.
 
     Of a catalogue with ``features``: what these are made from, without a basis; ``columns``, what each
     number means; ``reduction`` of its embedding; ``unlisted`` values of fields, which count as missing:
@@ -228,7 +228,7 @@ async def create(
 async def list_all(
     request: Request, catalogues: Provided[Catalogues], cursor: Cursor = None, limit: Limit = 100
 ) -> Response:
-    """All catalogues by name; of a restricted API key those that it names, and those of its bandits."""
+    """All catalogues by name; for a restricted API key its own, and those of its bandits."""
     key, service = key_of(request), request.app.service
     page, following = catalogues.page(cursor, limit, lambda name: sees_catalogue(key, name, service))
     views = ((item.name, _view(item, _shown_filters(request, item))) for item in page)
@@ -316,7 +316,9 @@ async def answer_of(request: Request, catalogue: Catalogue, status: int = 200) -
 
 
 def _shown_filters(request: Request, catalogue: Catalogue) -> Sequence[FilterStatus]:
-    """Those that are shown: of all bandits of the catalogue, so none to who does not see all of these."""
+    """The filters shown: of all bandits of the catalogue, so none for a caller who does not see all of
+    these.
+    """
     service = request.app.service
     if not sees_all_bandits(key_of(request), catalogue.name, service.bandits):
         return []
@@ -325,7 +327,7 @@ def _shown_filters(request: Request, catalogue: Catalogue) -> Sequence[FilterSta
 
 
 async def _whole_view(request: Request, catalogue: Catalogue) -> dict[str, Any]:
-    """The view with values that are not listed."""
+    """The view with unlisted values."""
     view, listed = _view(catalogue, _shown_filters(request, catalogue)), catalogue.encoding.listed
     if listed and catalogue.resident is not None:
         # Whoever waits for an index asks again and again: all arms are counted once for each version.
@@ -363,8 +365,8 @@ def _view(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict[str, An
         held_out = behaviour.held_out and dict(zip(("before", "after"), behaviour.held_out, strict=True))
         view |= {"follows": behaviour.follows, "filled": catalogue.is_filled}
         prior = catalogue.record.prior
-        known = prior and {"keys": prior.keys, "directions": prior.directions}
-        view["behaviour"] = counts | {"held_out": held_out, "prior": known}
+        keys_known = prior and {"keys": prior.keys, "directions": prior.directions}
+        view["behaviour"] = counts | {"held_out": held_out, "prior": keys_known}
     if warnings := list(warnings_of(encoding)):
         view["warnings"] = warnings
     return view

@@ -52,7 +52,7 @@ class CandidateBody(StrictModel):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is an arm of the request alone."""
+        """True if the candidate is an arm of the request alone."""
         return not self.model_fields_set.isdisjoint(OF_OWN_ARMS)
 
 
@@ -92,16 +92,16 @@ class ChooseItem(StrictModel):
 
     @property
     def brings_arms(self) -> bool:
-        """Whether some of its arms are of the request alone."""
-        given = self.candidates or ()
-        if are_ids(given):
+        """True if some of its arms are of the request alone."""
+        candidates = self.candidates or ()
+        if are_ids(candidates):
             return False
-        return any(isinstance(candidate, CandidateBody) and candidate.is_own for candidate in given)
+        return any(isinstance(candidate, CandidateBody) and candidate.is_own for candidate in candidates)
 
 
-def are_ids(given: Sequence[object]) -> TypeGuard[Sequence[str]]:
-    """Whether candidates are ids alone. Cost: a fifth of a look at each by itself."""
-    return {str}.issuperset(map(type, given))
+def are_ids(candidates: Sequence[object]) -> TypeGuard[Sequence[str]]:
+    """Return whether candidates are ids alone. Cost: a fifth of a look at each by itself."""
+    return {str}.issuperset(map(type, candidates))
 
 
 class ChooseBody(ChooseItem):
@@ -113,7 +113,7 @@ class ChooseBody(ChooseItem):
 
 
 class BatchOptions(StrictModel):
-    """What all batches of choices have in common."""
+    """The common options of all batches of choices."""
 
     max_bytes: ClassVar[int] = limits.MAX_BODY_BYTES
     instead: ClassVar[str] = SEVERAL_CALLS
@@ -127,9 +127,9 @@ class BatchOptions(StrictModel):
 class ChooseBatchBody(BatchOptions):
     """``k`` of all requests together is at most 20,000.
 
-    ``partial``: each request is answered by itself, with a choice or with its error, also where a field of it
-    is wrong. Without it an error of one is the error of all. ``distinct``: the requests are answered one
-    after the other, and none shows an arm id that one before it shows.
+    ``partial``: each request is answered by itself, with a choice or with its error, also for a wrong field.
+    Without it an error of one is the error of all. ``distinct``: the requests are answered one after the
+    other, and none shows an arm id shown by an earlier one.
     """
 
     requests: Annotated[list[ChooseItem], Field(min_length=1, max_length=limits.MAX_BATCH)]
@@ -152,7 +152,7 @@ class ChoosePageBody(BatchOptions):
 
 
 class RefusedChoice(Answer, frozen=True):
-    """Of a batch with ``partial``: why there is no choice for this request."""
+    """The error of one request in a batch with ``partial``."""
 
     error: Problem
 
@@ -177,7 +177,8 @@ async def choose(
     """Choose up to k arms, the best first, and return the token to reward them with.
 
     With ``dry_run`` nothing is decided: there is no token, nothing is logged, counted or reserved, and each
-    arm comes with its estimate, the width of that, and what was drawn for it. It needs the scope ``read``.
+    arm comes with its estimate, the estimate's width, and the drawn value. A dry run needs the scope
+    ``read``.
     """
     if body.dry_run:
         check_scope(request, "read")
@@ -267,7 +268,7 @@ async def _choices(
     asked: Callable[[Item], Awaitable[BatchRequest]],
     choosing: Choosing,
 ) -> list[Choice | RefusedChoice]:
-    """The results of a batch. ``asked``: what an item of it asks for."""
+    """The results of a batch. ``asked``: makes the request of an item."""
     requests: list[BatchRequest | Refusal] = []
     for number, item in enumerate(items):
         if isinstance(item, ShortlistError):
@@ -289,7 +290,7 @@ async def _choices(
 async def _request(
     body: ChooseItem, bandit: Bandit, arm_list: ArmList, caller: ApiKey | None
 ) -> ChooseRequest:
-    """What a body asks of a bandit. Raises NotFound, Conflict (the baseline), Forbidden, Invalid."""
+    """The request of a body to a bandit. Raises NotFound, Conflict (the baseline), Forbidden, Invalid."""
     key, visitor, owner, arms = body.key, body.visitor, None, None
     if caller is not None and caller.visitor is not None:
         owner = caller.visitor
@@ -327,16 +328,16 @@ async def _request(
 
 
 async def _candidates(
-    given: Sequence[str | CandidateBody], k: int, bandit: Bandit, caller: ApiKey | None
+    candidates: Sequence[str | CandidateBody], k: int, bandit: Bandit, caller: ApiKey | None
 ) -> CandidateList:
     """The candidates of a request. Raises Invalid, Forbidden."""
     ids_alone = caller is not None and caller.visitor is not None and not caller.full_candidates
     match = bandit.match
-    if match is None and are_ids(given):
-        return CandidateList(_each_once(given), {})
+    if match is None and are_ids(candidates):
+        return CandidateList(_each_once(candidates), {})
     arms: list[str | Arm] = []
-    said = dict[int, Mapping[str, object]]()
-    for position, candidate in enumerate(given):
+    match_values = dict[int, Mapping[str, object]]()
+    for position, candidate in enumerate(candidates):
         if isinstance(candidate, str):
             arms.append(candidate)
             continue
@@ -345,7 +346,7 @@ async def _candidates(
             reason = "a pass may send ids alone, unless the entry of its API key says candidates=full"
             raise Forbidden(reason, path=(WHERE, position, name))
         if candidate.match is not None:
-            said[position] = candidate.match
+            match_values[position] = candidate.match
         if candidate.is_own:
             arms.append(Arm(candidate.id, candidate.features, candidate.tags, candidate.metadata))
         elif candidate.tags:
@@ -354,7 +355,7 @@ async def _candidates(
         else:
             arms.append(candidate.id)
     _each_once([arm if isinstance(arm, str) else arm.id for arm in arms])
-    return await candidate_list(bandit.catalogue.encoding, arms, k, said, match)
+    return await candidate_list(bandit.catalogue.encoding, arms, k, match_values, match)
 
 
 def _each_once(ids: Sequence[Any]) -> Sequence[Any]:

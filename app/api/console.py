@@ -1,4 +1,4 @@
-"""``/console``: a page that shows and tries what the service does, by the API that everybody else has.
+"""``/console``: a page to show and try the service, by the same API as everybody's.
 
 It is static files, which come in the wheel and are held in memory. The page may load them alone, call this
 service alone, and runs no script but its own: names and metadata of arms are only ever text in it. Plug-ins
@@ -102,7 +102,7 @@ async def console(request: Request, settings: Provided[Settings]) -> Response:
 
 @router.get("/console/", include_in_schema=False)
 async def console_folder(settings: Provided[Settings]) -> Response:
-    """The address of the page is without the slash: links in it begin there."""
+    """A redirect to the page's address without the slash: links on the page begin there."""
     _check_on(settings)
     return RedirectResponse("../console")
 
@@ -119,7 +119,7 @@ def _check_on(settings: Settings) -> None:
 
 
 def _file(name: str, request: Request, settings: Settings) -> Response:
-    """A file, or 304 if it is what the browser has. Raises NotFound."""
+    """A file, or 304 for the browser's current copy. Raises NotFound."""
     _check_on(settings)
     file = files().get(name)
     if file is None:

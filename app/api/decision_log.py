@@ -65,7 +65,7 @@ async def export(
 ) -> Response:
     """The logged decisions of a time, from <= time < to, as a file with a row for each.
 
-    A row is that of the log; as Parquet its filter is JSON text. An answer that breaks off is not the file.
+    Rows are those of the log; as Parquet their filters are JSON text. A broken answer is not the file.
     """
     from_ms, to_ms = span(start, end)
     owner = await bandits.get(bandit)
@@ -82,7 +82,7 @@ class ExplainBody(StrictModel):
 
 
 class AskedView(BaseModel):
-    """What the request asked for. ``filter``: its own, without that of the bandit. ``arms``: a baseline.
+    """The request of a decision. ``filter``: its own, without the bandit's. ``arms``: a baseline.
     ``pins``: arm and place. ``at_most``: field and count. ``diverse``: weight and over.
     """
 
@@ -106,7 +106,7 @@ class ExplanationView(Explanation):
 async def explain(
     bandit: str, body: ExplainBody, bandits: Provided[Bandits], explanations: Provided[Explanations]
 ) -> Response:
-    """What the log keeps of one decision, by its token, and the choice made again from its seed."""
+    """The log's record of one decision, by its token, and the choice made again from its seed."""
     return await explain_short(bandit, body.decision, bandits, explanations)
 
 
@@ -114,7 +114,7 @@ async def explain(
 async def explain_short(
     bandit: str, decision: Token, bandits: Provided[Bandits], explanations: Provided[Explanations]
 ) -> Response:
-    """The same, for a token that a path has room for."""
+    """The same, for a token short enough for a path."""
     explanation = await explanations.explain(await bandits.get(bandit), decision)
     asked = None if explanation.asked is None else msgspec.structs.asdict(explanation.asked)
     return reply({name: getattr(explanation, name) for name in Explanation.__slots__} | {"asked": asked})

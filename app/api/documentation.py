@@ -47,7 +47,7 @@ BEARER = {
     "scheme": "bearer",
     "description": "An API key, as `shortlist key` prints it. Not needed where none are configured.",
 }
-# What is sent to them is read only to refuse fields that nobody knows.
+# Their bodies are read only to refuse unknown fields.
 WITHOUT_BODY = {
     ("POST", "/v1/bandits/{bandit}/prior/refresh"),
     ("POST", "/v1/catalogues/{catalogue}/features/fit"),
@@ -67,7 +67,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
-    """Add the key that a call needs, an example of its body, and names that the examples make."""
+    """Add the call's need of a key, an example of its body, and the names made by the examples."""
     if scope_of(method, re.sub(r"\{\w+\}", "_", path)) is not None:
         operation["security"] = [{"key": []}, {}]
     if (method, path) in WITHOUT_BODY:

@@ -1,4 +1,4 @@
-"""Fields, spans of time and contexts that several endpoints share, and the shape of a page."""
+"""Fields, spans of time and contexts for several endpoints, and the shape of a page."""
 
 from __future__ import annotations
 
@@ -121,6 +121,6 @@ def span(start: datetime | None, end: datetime | None) -> tuple[int | None, int 
 
 
 def _ms(time: datetime) -> int:
-    """The first ms that is not before then."""
+    """The first ms which is not before ``time``."""
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return -((_EPOCH - aware) // _MS)

@@ -57,7 +57,7 @@ def parsed_filter(body: dict[str, Any] | None) -> Filter | None:
 
 
 def rules(body: RulesBody, k: int) -> Rules:
-    """The rules of a choice of ``k`` arms. Raises Invalid, naming every rule that cannot be kept."""
+    """The rules of a choice of ``k`` arms. Raises Invalid, naming every rule which cannot be kept."""
     errors: list[tuple[FieldPath, str]] = []
     arms: set[str] = set()
     positions: set[int] = set()

@@ -67,7 +67,7 @@ class Gateway:
                 if is_early := ARRIVED not in scope and CALLER in scope:
                     message["headers"].append((b"connection", b"close"))
             elif is_early and not message.get("more_body", False) and ARRIVED not in scope:
-                # A client that is still sending would lose the answer if the connection closed now.
+                # A client still sending would lose the answer if the connection closed now.
                 await send({**message, "more_body": True})
                 await _drop_body(receive)
                 message = {"type": "http.response.body"}
@@ -108,15 +108,15 @@ class Gateway:
         # Anybody may send any word as a method: each would be a series of its own forever.
         method = scope["method"] if scope["method"] in METHODS else "other"
         # Kept by us: ``labels`` of the library takes a lock and builds a key of texts at each call.
-        seen = self._children.get((method, route, status))
-        if seen is None:
-            seen = (
+        counters = self._children.get((method, route, status))
+        if counters is None:
+            counters = (
                 self._metrics.request_seconds.labels(route),
                 self._metrics.requests.labels(method, route, str(status)),
             )
-            self._children[method, route, status] = seen
-        seen[0].observe(seconds)
-        seen[1].inc()
+            self._children[method, route, status] = counters
+        counters[0].observe(seconds)
+        counters[1].inc()
         if self._access_log or status >= 500:
             fields = {"request_id": request_id.decode(), "method": method, "route": route}
             log.info("request", extra={**fields, "status": status, "ms": round(seconds * 1e3, 3)})

@@ -1,9 +1,9 @@
 """Who is let in: API keys by scope, restriction and rate; pages of other origins only where they are listed.
 
-A page that any site shows can send requests to addresses that only its visitor reaches, this machine's
+A page of any site can send requests to addresses which only its visitor reaches, this machine's
 loopback among them. So a request that names an origin is refused unless the origin is listed, or is this
 service itself. Any name can be made to lead to loopback, so without keys a request must also be to a name of
-loopback, or to one that is listed.
+loopback, or to a listed one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EXPOSED = "x-request-id, retry-after"  # headers of answers that pages of other 
 MOST_LOGGED = 100  # origins that were refused, each once
 
 Headers = list[tuple[bytes, bytes]]
-# As where there is none: of what a key does not see it must not be told whether it is there.
+# The same as for a missing one: whether an invisible bandit or catalogue exists must not be told.
 _NONE_OF = {
     "bandits": "there is no bandit with this name",
     "catalogues": "there is no catalogue with this name",
@@ -104,7 +104,7 @@ class Guard:
             self._check_key(scope, authorization, from_page=listed)
 
     def refusal_headers(self, scope: Scope, error: ShortlistError) -> Headers:
-        """What the answer must carry beside the problem: a listed page may read why it was refused."""
+        """The headers of a refusal, beside the problem."""
         headers = [(b"www-authenticate", b"Bearer")] if isinstance(error, Unauthorized) else []
         headers += [(name.lower().encode(), value.encode()) for name, value in headers_of(error).items()]
         origin = next((value for name, value in scope["headers"] if name == b"origin"), b"")
@@ -114,7 +114,7 @@ class Guard:
         return headers
 
     def warn_of_unknown(self, bandits: Bandits, catalogues: Catalogues) -> None:
-        """Log the bandits and catalogues that keys name and that do not exist: they may come."""
+        """Log the missing bandits and catalogues named by keys: they may come."""
         names = {
             "bandit": {bandit.name for bandit in bandits},
             "catalogue": {catalogue.name for catalogue in catalogues},
@@ -141,7 +141,7 @@ class Guard:
                 self.warn_of_unknown(bandits, catalogues)
 
     def _check_host(self, host: bytes) -> None:
-        """Refuse names that somebody else made to lead here (DNS rebinding).
+        """Refuse names made by somebody else to lead here (DNS rebinding).
 
         With keys any name will do, unless names are listed: a caller without a key is refused anyway.
         """
@@ -175,7 +175,7 @@ class Guard:
             )
 
     def _log_refused(self, origin: bytes) -> None:
-        """Once an origin: its page cannot read why it was refused, so whoever runs the service has to."""
+        """Once an origin: its page cannot read why it was refused, so the service's owner has to."""
         text = origin.decode("latin-1")
         if ORIGIN.fullmatch(text) and text not in self._refused and len(self._refused) < MOST_LOGGED:
             self._refused.add(text)
@@ -202,7 +202,7 @@ class Guard:
 
 
 def protocol_of(path: str) -> OtherProtocol | None:
-    """The protocol of a call; None where that is ours."""
+    """The protocol of a call; None for ours."""
     return PROTOCOLS.get(path[1:].partition("/")[0])
 
 
@@ -218,7 +218,7 @@ def key_name(request: Request) -> str | None:
 
 
 def access_of(request: Request) -> Access:
-    """Which decisions the caller may reward and activate."""
+    """The decisions which the caller may reward and activate."""
     key = key_of(request)
     return Access() if key is None else key.access
 
@@ -244,7 +244,9 @@ def check_bandit(request: Request, name: str) -> None:
 
 
 def sees_catalogue(key: ApiKey | None, name: str, service: Any) -> bool:
-    """Whether a key is not restricted, or names the catalogue, what this follows, or a bandit that has it."""
+    """Return whether a key is unrestricted, or names the catalogue, the one followed by it, or a bandit of
+    it.
+    """
     if key is None or key.bandits is None or key.catalogues is None:
         return True
     if name in key.catalogues or service.catalogues.followed_by(name) in key.catalogues:
@@ -254,7 +256,7 @@ def sees_catalogue(key: ApiKey | None, name: str, service: Any) -> bool:
 
 
 def sees_all_bandits(key: ApiKey | None, catalogue: str, bandits: Bandits) -> bool:
-    """Whether there are all bandits of a catalogue for the key."""
+    """Return whether the key sees all bandits of a catalogue."""
     if key is None or key.bandits is None:
         return True
     users = map(bandits.by_uid, bandits.of_catalogue(catalogue))
@@ -269,7 +271,7 @@ def _check_use(scope: Scope, key: ApiKey, needed: str) -> None:
     # Calls of another protocol are translated into ours, for which this is checked.
     if key.bandits is not None and protocol_of(path) is None:
         _check_exists(key, path, scope["app"].service)
-    # After existence: whoever may not see a bandit is not told which scope it would need.
+    # After existence: a caller who may not see a bandit is not told the needed scope.
     if not key.allows(needed) and not (key.allows("read") and may_be_dry_run(method, path)):
         raise _lacks(needed)
 
@@ -293,7 +295,7 @@ def _lacks(scope: str) -> Forbidden:
 
 
 def _only(name: bytes, before: bytes | None, value: bytes) -> bytes:
-    """The value of a header that decides. Raises BadRequest if it was given before."""
+    """The value of a deciding header. Raises BadRequest if the header was given before."""
     if before is not None:
         raise BadRequest(f"the header {name.decode()} must not be given twice")
     return value

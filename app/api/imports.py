@@ -1,6 +1,6 @@
 """POST /v1/catalogues/{c}/import: arms as NDJSON or as blocks of numbers, streamed, of any size.
 
-Blocks are read several times as fast as lines; docs/files.md says what they consist of.
+Blocks are read several times as fast as lines; docs/files.md defines them.
 
 Lines are applied in batches as they arrive. At the first bad line the import stops: the lines before it are
 applied, nothing after it is. Blocks are applied one by one, each whole or not at all.
@@ -54,7 +54,7 @@ YIELD_LINES = 256
 router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
 
-# How many lines or arms were read with it, what encodes its arms, and these.
+# The number of lines or arms read so far, the encoding of the arms, and the arms.
 Batch = tuple[int, FeatureEncoding, Sequence[Arm]]
 
 
@@ -87,21 +87,21 @@ def blocks_of(request: Request) -> AsyncIterator[bytes]:
 
 
 async def blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The blocks of a body, in chunks of any size. Raises TooLarge, BadRequest (it ends within one)."""
-    held = bytearray()
+    """The blocks of a body, in chunks of any size. Raises TooLarge, BadRequest (the body ends within one)."""
+    pending = bytearray()
     async for chunk in body:
-        held += chunk
-        while len(held) >= HEAD_BYTES:
-            size = int.from_bytes(held[:HEAD_BYTES], "little")
+        pending += chunk
+        while len(pending) >= HEAD_BYTES:
+            size = int.from_bytes(pending[:HEAD_BYTES], "little")
             # As soon as its length is known: nothing of it is kept.
             if size > limits.MAX_BLOCK_BYTES:
                 raise TooLarge(f"a block must not be longer than {limits.MAX_BLOCK_BYTES} bytes", path=())
-            if len(held) < HEAD_BYTES + size:
+            if len(pending) < HEAD_BYTES + size:
                 break
             await yield_to_others()
-            yield bytes(held[HEAD_BYTES : HEAD_BYTES + size])
-            del held[: HEAD_BYTES + size]
-    if held:
+            yield bytes(pending[HEAD_BYTES : HEAD_BYTES + size])
+            del pending[: HEAD_BYTES + size]
+    if pending:
         raise BadRequest("the body ends within a block")
 
 
@@ -128,14 +128,14 @@ async def arms_of(
     for name, column in (("tags", block.tags), ("metadata", block.metadata)):
         if column is not None and len(column) != count:
             raise Invalid(f"{name} must be as many as ids", path=(first, name))
-    arms, seen = list[Arm](), set[str]()
+    arms, ids = list[Arm](), set[str]()
     for position, name in enumerate(block.ids):
         await yield_to_others()
         if not is_identifier(name):
             raise Invalid(f"must match ^{IDENTIFIER}$", path=(first + position, "id"))
-        if name in seen:
+        if name in ids:
             raise Invalid(TWICE, path=(first + position, "id"))
-        seen.add(name)
+        ids.add(name)
         tags = _tags(block.tags[position], first + position) if block.tags else ()
         metadata: dict[str, Any] = {}
         if block.metadata and block.metadata[position]:
@@ -260,8 +260,8 @@ async def _import(
     except (Invalid, NotFitted, TooLarge, BadRequest) as error:
         if under_way is not None:
             await under_way
-        place = next((path[0] for path, _ in error.errors if path), None)
-        where = f"{kind} {place}: " if isinstance(place, int) else ""
+        position = next((path[0] for path, _ in error.errors if path), None)
+        where = f"{kind} {position}: " if isinstance(position, int) else ""
         told = f"The first {totals['lines']} {kind}s were applied, nothing after them was"
         if kind == "line" and where:
             told = "The lines before it were applied, nothing after it was"
@@ -306,12 +306,12 @@ async def _blocks_of_arms(catalogue: Catalogue, body: AsyncIterator[bytes]) -> A
 
 
 async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
-    """Lines with their numbers from 1, without those that are blank; none is kept beyond its limit."""
-    number, rest = 1, bytearray()
+    """Lines with their numbers from 1, without blank ones; none is kept beyond its limit."""
+    number, pending = 1, bytearray()
     async for chunk in body:
         await yield_to_others()
-        rest += chunk
-        *complete, rest = rest.split(b"\n") if b"\n" in chunk else [rest]
+        pending += chunk
+        *complete, pending = pending.split(b"\n") if b"\n" in chunk else [pending]
         for line in complete:
             if line.strip():
                 _check_length(line, number)
@@ -320,9 +320,9 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]
             if number % YIELD_LINES == 0:
                 await yield_to_others()
         # A line without an end is refused while it comes, before it fills the memory.
-        _check_length(rest, number)
-    if rest.strip():
-        yield number, bytes(rest)
+        _check_length(pending, number)
+    if pending.strip():
+        yield number, bytes(pending)
 
 
 def _check_length(line: bytearray, number: int) -> None:

@@ -1,7 +1,7 @@
 """Calls of the API from within: for routes that speak another protocol, and translate it into ours.
 
-A translated request was let in by its own API key (``Routes.key_header``). The inner call is made with that
-key: it needs the scopes and sees the bandits that a request from outside with this key would.
+A translated request was let in by its own API key (``Routes.key_header``). The inner call is made with the
+same key: it needs the same scopes and sees the same bandits as a request from outside.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InnerAnswer:
 
 
 async def inner_call(request: Request, path: str, body: object, *, method: str = "POST") -> InnerAnswer:
-    """What the API answers to a call of ``path`` with ``body`` as JSON, made for ``request`` with its key.
+    """The API's answer to a call of ``path`` with ``body`` as JSON, made for ``request`` with its key.
 
     The call is counted and logged as any other, with the request id of ``request``.
     """

@@ -1,4 +1,6 @@
-"""/v1/bandits/{b}/log/rewards, …/arms, …/priors, …/terms: what learners are made of, read as it grows."""
+"""/v1/bandits/{b}/log/rewards, …/arms, …/priors, …/terms: the rewards, arms and terms of learners, read as
+they grow.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ Partition = Annotated[int, INTEGER, Field(ge=0, lt=1_024)]
 
 
 class LearnedPageView(Answer, frozen=True):
-    """Entries of one partition, and the arms that they name if asked for.
+    """Entries of one partition, and their arms if asked for.
 
     ``position``: the cursor to go on from at any time; ``next``: the same, null when there is no more now.
 
-    ``missing``: entries, of any bandit, that were trimmed before they could be read from here, or erased
-    with a learner that was forgotten.
+    ``missing``: entries, of any bandit, trimmed before they could be read from here, or erased with a
+    forgotten learner.
     """
 
     items: list[LearnedReward]
@@ -64,12 +66,12 @@ class LearnedMoveView(Answer, frozen=True):
 
 
 class LearningTermsView(Answer, frozen=True):
-    """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
-    ``constant``: what comes after them, of a bandit with an intercept, once it has learned anything.
-    ``space``: how often the bandit was moved to another catalogue. ``moves``: one of them a page, the first
-    one first; ``next``: null when there is no more.
+    """The terms by which rewards become sums of a learner. ``features``: of an arm; ``context``: numbers of
+    an encoded one. ``constant``: the number after them, of a bandit with an intercept, once it has learned
+    anything. ``space``: how often the bandit was moved to another catalogue. ``moves``: one of them a page,
+    the first one first; ``next``: null at the end.
 
-    ``directions``: those that interact with the context, row by row; null: all coordinates do.
+    ``directions``: the ones which interact with the context, row by row; null: all coordinates do.
     ``match``: how many numbers stand before the constant, 0 where a reward does not bring its ``features``.
     """
 
@@ -104,7 +106,7 @@ async def priors(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> PriorVersionsView:
-    """The versions of the learned prior that are kept, the oldest first; none of a bandit without."""
+    """The kept versions of the learned prior, the oldest first; none of a bandit without."""
     owner = await bandits.get(bandit)
     after = 0 if cursor is None else decode_number(cursor)
     most = max(1, min(limit, PAGE_NUMBERS // owner.learner_dim**2))
@@ -126,10 +128,10 @@ async def rewards(
     limit: Limit = 100,
     include: Annotated[Literal["arms"] | None, Query()] = None,
 ) -> LearnedPageView:
-    """All that learners of the bandit have learned, logged or not, in the order in which they learn it.
+    """All rewards of the bandit's learners, logged or not, in the order of learning.
 
-    Of one partition; with ``include=arms`` also the arms that are named, as they were learned from.
-    SHORTLIST_REWARD_LOG_S says how long it is there at least.
+    Of one partition; with ``include=arms`` also their arms, with the features of then. SHORTLIST_REWARD_LOG_S
+    says how long rewards stay at least.
     """
     owner = await bandits.get(bandit)
     page = await learned_log.page(owner, partition, cursor, limit, with_arms=include is not None)
@@ -146,7 +148,7 @@ async def arms(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> RevisionsView:
-    """The arms of the bandit's catalogue by their revisions: those that are new or changed come last."""
+    """The arms of the bandit's catalogue by their revisions: new and changed ones come last."""
     catalogue = (await bandits.get(bandit)).catalogue
     after = None if cursor is None else decode_cursor(cursor)
     most = max(1, min(limit, PAGE_NUMBERS // catalogue.dim))
@@ -167,8 +169,8 @@ async def terms(
     *,
     cursor: Cursor = None,
 ) -> Response:
-    """How rewards become what learners know. It never changes, but when the bandit is moved: a bandit that is
-    made again has another id.
+    """The terms by which rewards become sums of a learner. They change only in a move: a bandit made again
+    has another id.
     """
     owner = await bandits.get(bandit)
     context, record = owner.context, owner.record

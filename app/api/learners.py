@@ -122,10 +122,10 @@ async def list_learners(
     limit: Limit = 100,
     include: Annotated[Literal["state"] | None, Query()] = None,
 ) -> Response:
-    """The learners that have rewards; a page of large ones has fewer than ``limit``."""
+    """The learners with rewards; a page of large ones has fewer than ``limit``."""
     owner = await priors.serving(await bandits.get(bandit))
     page, following = await learner_copies.page(owner, cursor, limit)
-    items = [_copy(key, state) if include is None else await _whole(key, state) for key, state in page]
+    items = [_copy(key, state) if include is None else await _with_state(key, state) for key, state in page]
     if owner.prior_version is not None:
         items = [{**item, "prior_version": owner.prior_version} for item in items]
     return reply({"items": items, "next": following})
@@ -172,9 +172,9 @@ async def learner(
     learner_copies: Provided[LearnerCopies],
     include: Annotated[Literal["precision", "directions"] | None, Query()] = None,
 ) -> Response:
-    """A learner as stored now; a key that was never rewarded is at the prior, version 0.
+    """A learner as stored now; a key without rewards is at the prior, version 0.
 
-    To ``Accept: application/octet-stream`` all that is stored of it, as PUT takes it; 404 without rewards.
+    To ``Accept: application/octet-stream`` its whole stored state, as PUT takes it; 404 without rewards.
     """
     owner = await bandits.get(bandit)
     if request.headers.get("accept", "") == OCTETS:
@@ -205,14 +205,15 @@ async def learner(
 async def sets(
     bandit: str, key: LearnerKey, bandits: Provided[Bandits], pipeline: Provided[Pipeline]
 ) -> Sets:
-    """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
+    """The arms left by elimination for a learner: stage s holds widths of at most 2^-s."""
     owner = await bandits.get(bandit)
     return await pipeline.sets(owner, owner.learner_named(key))
 
 
 class ExposureView(Answer, frozen=True):
-    """``arm``, or ``value`` where the cap counts by a field, and ``count``: how often the key had it. It
-    counts until ``until_ms``, the first of several; ``left``: how often it may have it until then.
+    """``arm``, or ``value`` where the cap counts by a field, and ``count``: how often the key had it. The
+    count holds until ``until_ms``, the first of several; ``left``: how often the key may have the arm until
+    then.
     """
 
     arm: str | None
@@ -224,8 +225,8 @@ class ExposureView(Answer, frozen=True):
 
 
 class ExposuresView(Answer, frozen=True):
-    """``repeats``: the setting of the bandit, and ``items`` what counts for it, the last first. At most 1,000
-    are kept.
+    """``repeats``: the setting of the bandit, and ``items`` the counted exposures, the last first. At most
+    1,000 are kept.
     """
 
     key: str
@@ -237,7 +238,7 @@ class ExposuresView(Answer, frozen=True):
 async def exposures(
     bandit: str, key: LearnerKey, bandits: Provided[Bandits], frequency_caps: Provided[FrequencyCaps]
 ) -> ExposuresView:
-    """What counts for ``repeats``: the arms, or values, that a key has had, of a global bandit a visitor.
+    """The exposures counted by ``repeats``: the arms, or values, of a key, for a global bandit of a visitor.
 
     404 of a bandit without ``repeats``.
     """
@@ -273,7 +274,7 @@ async def forget_visitor(
 ) -> None:
     """Erase rows of the log, exposures and events of a visitor of a bandit of scope global.
 
-    What was learned stays, since all visitors share it. Repeat the call once the tokens of the visitor have
+    The learner stays, since all visitors share it. Repeat the call once the tokens of the visitor have
     expired: a reward until then writes the row of its decision again. 422 of a bandit of scope per_key, whose
     keys are learners.
     """
@@ -290,15 +291,15 @@ def _copy(key: str, state: LearnerState) -> dict[str, object]:
     return {"key": key, "version": state.version, "observations": state.sums.observations, "state": None}
 
 
-async def _whole(key: str, state: LearnerState) -> dict[str, object]:
-    """A ``LearnerCopyView`` with its state, if that is not too long."""
+async def _with_state(key: str, state: LearnerState) -> dict[str, object]:
+    """A ``LearnerCopyView`` with its state, unless too long."""
     data = await REQUESTS.run(partial(state_to_bytes, state))
     text = base64.b64encode(data).decode() if len(data) <= MAX_JSON_STATE_BYTES else None
     return _copy(key, state) | {"state": text}
 
 
 def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
-    """What predicts rewards as users give them."""
+    """The learner's parameters, which predict rewards as users give them."""
     shown = _of_signal(bandit, report.theta)
     if (columns := bandit.columns) is not None:
         shown["columns"] = columns

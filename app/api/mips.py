@@ -86,7 +86,7 @@ class VectorsMipsBody(_MipsBody):
 
 
 class MipsCostView(AttributesView):
-    """Coordinates of arms that the search read, and what reading all of them would be: arms x dimension.
+    """Coordinates of arms read by the search, and the number of all: arms x dimension.
 
     ``reads`` is null for a graph, which does not count them.
     """
@@ -147,8 +147,8 @@ async def search(
     catalogue: Identifier, body: CatalogueMipsBody, catalogues: Provided[Catalogues], mips: Provided[Mips]
 ) -> MipsView:
     """Find the arms of largest inner product with a query, or the nearest ones."""
-    stocked, among = await catalogues.get_fitted(catalogue), parsed_filter(body.filter)
-    result = await mips.search(stocked, _request(body, body.query_in(stocked.encoding)), among)
+    stocked, arm_filter = await catalogues.get_fitted(catalogue), parsed_filter(body.filter)
+    result = await mips.search(stocked, _request(body, body.query_in(stocked.encoding)), arm_filter)
     values = result.answer.values.tolist()
     arms = [MipsArmView(id=arm, value=value) for arm, value in zip(result.ids, values, strict=True)]
     return MipsView(

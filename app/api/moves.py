@@ -26,9 +26,9 @@ def _carry(asked: object) -> object:
 
 
 class MoveBody(StrictModel):
-    """``carry``: how learners come along. ``map``: by the least-squares map between the features of the arms
-    that both catalogues have, and not at all where it explains less than a tenth of the new ones; ``none``:
-    they begin from nothing. ``dry_run``: nothing is changed.
+    """``carry``: how learners come along. ``map``: by the least-squares map between the features of the
+    common arms of both catalogues, and not at all where the map explains less than a tenth of the new ones;
+    ``none``: they begin from nothing. ``dry_run``: nothing is changed.
     """
 
     catalogue: Identifier
@@ -37,7 +37,7 @@ class MoveBody(StrictModel):
 
 
 class MovedArmsView(BaseModel):
-    """How many arms both catalogues have, and only one of them."""
+    """Numbers of arms: of both catalogues, and of only one of them."""
 
     common: int
     only_from: int
@@ -45,7 +45,7 @@ class MovedArmsView(BaseModel):
 
 
 class ArmMapView(BaseModel):
-    """``r2``: how much of the new features the map explains, of arms that it was not fitted by. ``shown``:
+    """``r2``: how much of the new features the map explains, of arms outside of the fit. ``shown``:
     whether arms count by how often the decision log shows them, or all alike.
     """
 
@@ -54,11 +54,11 @@ class ArmMapView(BaseModel):
 
 
 class MoveView(BaseModel):
-    """What a move does, or would do, ``from`` one catalogue ``to`` another.
+    """The effects of a move, or of a dry run, ``from`` one catalogue ``to`` another.
 
-    ``map``: null where nothing is carried. ``agreement``: the correlation of what learners expect of arms
-    before and after, in the mean of a sample of them; null without learners. ``learners``: how many there
-    are. ``warnings``: what will be otherwise, as sentences; of a dry run also why it would be refused.
+    ``map``: null where nothing is carried. ``agreement``: the correlation of learners' estimates of arms
+    before and after, in the mean of a sample of them; null without learners. ``learners``: their number.
+    ``warnings``: changes, as sentences; of a dry run also reasons for a refusal.
     """
 
     from_: str = Field(alias="from")
@@ -73,7 +73,7 @@ class MoveView(BaseModel):
 
 
 class MoveStatusView(BaseModel):
-    """A move whose learners are being carried: ``carried`` is the share of partitions that are done."""
+    """A move whose learners are being carried: ``carried`` is the share of finished partitions."""
 
     from_: str = Field(alias="from")
     to: str
@@ -84,7 +84,7 @@ class MoveStatusView(BaseModel):
 
 @router.post("/{bandit}/move", response_model=MoveView, responses=problems(409, 429))
 async def move(bandit: str, body: MoveBody, request: Request, moving: Provided[Moving]) -> Response:
-    """Move a bandit to another catalogue, and carry what its learners know. Repeated it changes nothing.
+    """Move a bandit to another catalogue, and carry its learners. A repeated call changes nothing.
 
     From then on every choice is from the new catalogue. Earlier decisions can be rewarded as before.
     """

@@ -19,9 +19,9 @@ router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 
 class ObservationItem(StrictModel):
-    """``values``: of the signals, instead of ``value``, exactly when the bandit has some. Those that are not
-    named are at their default. ``at``: when it was, in ms since 1970, now if absent; ``half_life_s`` counts
-    from then.
+    """``values``: of the signals, instead of ``value``, exactly when the bandit has some. Signals without a
+    name here are at their default. ``at``: when it was, in ms since 1970, now if absent; ``half_life_s``
+    counts from then.
     """
 
     id: Identifier

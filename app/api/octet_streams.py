@@ -1,7 +1,7 @@
-"""Bodies that are JSON, or numbers: ``application/octet-stream``, float32, little-endian, row after row.
+"""Bodies as JSON, or as numbers: ``application/octet-stream``, float32, little-endian, row after row.
 
-What a JSON body has beside its numbers are query parameters then, and ``n`` and ``dim``: how many rows of how
-many numbers there are.
+All other fields of a JSON body are query parameters then, and ``n`` and ``dim``: the numbers of rows and
+columns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def body_or_octets(request: Request, model: type[M]) -> M | bytes:
 
 
 def documented(model: type[StrictModel]) -> dict[str, Any]:
-    """What OpenAPI says of such a body: the framework does not see it in the signature."""
+    """The OpenAPI description of such a body: the framework does not see it in the signature."""
     return {
         "requestBody": {
             "required": True,

@@ -1,4 +1,6 @@
-"""Bandits that no store has: made of the settings that a caller of the API would send, and arms of a file."""
+"""Bandits outside of any store: made of settings as a caller of the API would send them, and arms of a
+file.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def offline_bandit(
 ) -> Bandit:
     """The bandit with these settings. ``context_dim``: of its contexts, where the settings do not say.
 
-    Raises Invalid, in one line that names the first setting that is wrong.
+    Raises Invalid, in one line with the first wrong setting.
     """
     try:
         scope = "per_key" if has_keys else "global"

@@ -34,7 +34,7 @@ class ReadyView(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusView(Status):
-    """What is running, and how much of it there is.
+    """What runs, and how much of it there is.
 
     ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost, if
     anything. ``findings``: what `shortlist doctor` says of it. ``plugins``: those that are loaded.
@@ -67,7 +67,7 @@ async def metrics(health: Provided[Health], shown_metrics: Provided[ShownMetrics
 
 @router.get("/v1/status", response_model=StatusView)
 async def status(health: Provided[Health]) -> StatusView:
-    """What is running, and how much of it there is."""
+    """The running parts, and their sizes."""
     figures = asdict(await health.status())
     return StatusView(
         version=version("shortlist"), python=platform.python_version(), plugins=plugins(), **figures

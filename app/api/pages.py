@@ -1,6 +1,6 @@
-"""Pages for people: ``/`` leads to the console, or is ``/docs``, which shows the endpoints.
+"""Pages for people: ``/`` leads to the console, or is ``/docs``, the page of the endpoints.
 
-Everything that a page loads comes from this service, so the pages work without a public network. Swagger UI,
+All files of a page come from this service, so the pages work without a public network. Swagger UI,
 which draws ``/docs``, comes from the wheel of fastapi-offline. Links are relative: they also hold behind a
 proxy that serves this service under a prefix.
 """
@@ -56,7 +56,7 @@ _DOCS_SCRIPT = _DOCS_PAGE.rpartition("<script>")[2].partition("</script>")[0]
 
 
 class StaticFile(NamedTuple):
-    """A file that never changes while the service runs: it is not sent to who has it."""
+    """A file which never changes while the service runs: not sent to clients who have it."""
 
     content: bytes
     kind: str
@@ -67,7 +67,7 @@ class StaticFile(NamedTuple):
         return cls(content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
     def reply(self, request: Request, headers: Mapping[str, str]) -> Response:
-        """The file, or 304 if it is what the client has."""
+        """The file, or 304 for the client's current copy."""
         headers = {**headers, "etag": self.etag}
         if self.etag in tags_of(request.headers.get("if-none-match", "")):
             return Response(status_code=304, headers=headers)
@@ -99,7 +99,9 @@ class RootView(BaseModel):
     "/", response_model=RootView, responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 )
 async def root(request: Request, settings: Provided[Settings]) -> Response:
-    """What this is, and where its pages are: as JSON. A browser gets a page, or is sent to the console."""
+    """The service and the addresses of its pages: as JSON. A browser gets a page, or is sent to the
+    console.
+    """
     if "text/html" in request.headers.get("accept", ""):
         if settings.has_console:
             return RedirectResponse("console", headers={"vary": "accept"})
@@ -112,7 +114,9 @@ async def root(request: Request, settings: Provided[Settings]) -> Response:
 
 @router.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> Response:
-    """What the endpoints are, for programs. Made in a thread when it is first asked for: that takes long."""
+    """A description of the endpoints, for programs. Made in a thread at the first request, for it takes
+    long.
+    """
     file: StaticFile = await REQUESTS.run(request.app.openapi_file)
     return file.reply(request, {"cache-control": "no-cache"})
 

@@ -1,4 +1,4 @@
-"""Routes of plug-ins: they get what ours get from the gateway, and need the scopes that they declare."""
+"""Routes of plug-ins: they have the same gateway as ours, and need the scopes which they declare."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ if TYPE_CHECKING:  # a policy of a plug-in may import the door of routes, and is
     from app.storage.store import Store
 
 PREFIX = "/v1/"
-# Calls on what the service has: whoever may not see it is told that it does not exist.
+# Calls on bandits and catalogues: a caller who may not see one is told that none exists.
 OF_OURS = frozenset({"/v1/bandits/{bandit}", "/v1/catalogues/{catalogue}"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouteDependencies:
-    """What the objects of routes are made of.
+    """The parts of which objects of routes are made.
 
-    ``event_logs``  what they store: see ``EventLogs``
-    ``filtered``    the arms of a catalogue that a filter lets in
+    ``event_logs``  their storage: see ``EventLogs``
+    ``filtered``    the arms of a catalogue matched by a filter
     ``copies``      blocked copies of catalogues, for races over coordinates
-    ``warm_start``  has a learner take up what was found out elsewhere
+    ``warm_start``  gives a learner the rewards found elsewhere
     ``priors``      versions of learned priors, and ``effects`` of arm effects
     ``covers``      of the arms, which some policies draw from
     ``constraints`` of choices, and when each applies
-    ``jobs``        work that goes on while its client does something else
+    ``jobs``        work without a waiting client
     ``moving``      moves bandits to other catalogues
     """
 
@@ -78,15 +78,15 @@ class RouteDependencies:
 class Routes:
     """Calls that a plug-in adds.
 
-    ``router``    of ``json_router``, with a prefix below ``/v1/`` that is not ours: API keys of some bandits
+    ``router``    of ``json_router``, with a new prefix below ``/v1/``: API keys of some bandits
                   or catalogues cannot use it (404), nor can passes (403). Or with the prefix
-                  ``/v1/bandits/{bandit}`` or ``/v1/catalogues/{catalogue}`` and paths that are not ours: such
-                  keys can use it for what they see. Or, with ``key_header``, any other prefix of one part
-    ``key_header``  the header with the key of calls that speak another protocol, such as
-                  ``Ocp-Apim-Subscription-Key``. They call the API by ``inner_call``: it checks what the key
-                  sees
-    ``scopes``    the scope that a call needs: of "POST /{name}/ask", a method and a path below the prefix, or
-                  of "POST", the method; what is not named needs ``admin``
+                  ``/v1/bandits/{bandit}`` or ``/v1/catalogues/{catalogue}`` and new paths: such keys can use
+                  them for their own. Or, with ``key_header``, any other prefix of one part
+    ``key_header``  the header with the key of calls in another protocol, such as
+                    ``Ocp-Apim-Subscription-Key``. They call the API by ``inner_call``, which checks the
+                    rights of the key
+    ``scopes``    the scope of a call: of "POST /{name}/ask", a method and a path below the prefix, or of
+                  "POST", the method; calls without a name need ``admin``
     ``examples``  of bodies in /openapi.json, by method and path likewise
     """
 
@@ -96,10 +96,10 @@ class Routes:
     examples: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:  # noqa: ARG002
-        """Make the objects that the calls ask for by ``Provided``, by the name of the parameter.
+        """Make the objects for the calls, asked for by ``Provided``, by the name of the parameter.
 
-        Called once a process, before the store is open. What has a ``close`` is closed when the service ends.
-        An ``ArmList`` among them is what ``baseline`` of choices reads, ``BackgroundWork`` runs until then.
+        Called once a process, before the store is open. Objects with a ``close`` are closed when the service
+        ends. ``baseline`` of choices reads an ``ArmList`` among them, ``BackgroundWork`` runs until the end.
         """
         return {}
 
@@ -144,7 +144,7 @@ def load(taken_paths: Collection[str]) -> dict[str, Routes]:
 
 
 def _overlap(path: str, other: str) -> bool:
-    """Whether a request may be for both: their parts are equal, or one of them is a parameter."""
+    """Return whether a request may be for both: their parts are equal, or one of them is a parameter."""
     parts, others = path.split("/"), other.split("/")
     pairs = zip(parts, others, strict=False)
     return len(parts) == len(others) and all(a == b or "{" in a or "{" in b for a, b in pairs)

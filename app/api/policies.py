@@ -19,7 +19,7 @@ router = json_router(prefix="/v1/policies", tags=["bandits"])
 
 
 class PolicyView(Answer, frozen=True):
-    """``options``: JSON schema of the settings of a bandit that change what the policy does.
+    """``options``: JSON schema of the bandit's settings with an effect on the policy.
 
     ``propensities``: whether each arm of a choice comes with its exact probability.
     """
@@ -52,7 +52,7 @@ def _view(policy: PolicySettings) -> PolicyView:
 
 
 def _schema(policy: PolicySettings) -> dict[str, Any]:
-    """JSON schema of an object with the options, each with what it is where it is absent."""
+    """JSON schema of an object with the options, each with its default."""
     names = policy.all_options | policy.reads
     fields = {
         name: (hint, policy.defaults.get(name, default))

@@ -38,17 +38,17 @@ class SignalPriorView(BaseModel):
 
 
 class PriorView(BaseModel):
-    """What the keys of a bandit have in common, and by how much they differ.
+    """The common part of a bandit's keys, and by how much they differ.
 
     ``version`` 0 while fewer than five keys have rewards, or where these say nothing: then all is as with
-    ``plain``, and what follows is null. In a catalogue whose ``behaviour`` has a ``prior`` there is a version
-    from the beginning, and ``history`` says how many of the ``keys`` are of that history.
+    ``plain``, and all other fields are null. In a catalogue whose ``behaviour`` has a ``prior`` there is a
+    version from the beginning, and ``history`` says how many of the ``keys`` are from there.
 
-    ``keys``: how many it was fitted from, and ``observations`` theirs. ``noise``: by how much rewards vary
+    ``keys``: how many were in the fit, and ``observations`` theirs. ``noise``: by how much rewards vary
     about their mean, for every key. ``mean``: the theta that a new key starts from, and ``sd`` by how much
     keys differ from it, in each coordinate; both null of one to nine own keys. ``offset``: of the mean, where
     learners have one. ``weights``: the mean of those of the context. ``covariance``: of all numbers of a
-    learner. With signals they are of the weighted sum, and in ``signals`` of each.
+    learner. With signals all are of the weighted sum, and in ``signals`` of each.
     """
 
     version: int
@@ -72,7 +72,7 @@ async def prior(
     priors: Provided[LearnedPriors],
     include: Annotated[Literal["covariance"] | None, Query()] = None,
 ) -> Response:
-    """The newest version of the learned prior of a bandit; 404 of a bandit that has none."""
+    """The newest version of the learned prior of a bandit; 404 of a bandit without."""
     owner = _with_learned(await bandits.get(bandit))
     version = await priors.newest(owner.uid)
     answer = await REQUESTS.run(partial(report_of, owner, version))
@@ -90,7 +90,7 @@ async def refresh(
     effect_fits: Provided[EffectFits],
     body: RefreshBody = RefreshBody(),  # noqa: ARG001 - read, so that a field in it is refused
 ) -> Response:
-    """Fit the prior now, from all rewards that are applied, and answer the version that stands then.
+    """Fit the prior now, from all applied rewards, and answer the newest version.
 
     Arm effects are fitted as well, where the bandit has them.
     """

@@ -49,7 +49,7 @@ _CONTENT = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
 class Part(StrEnum):
-    """A part of a request. A path that begins with one is a location; any other is that of a field.
+    """A part of a request. A path with one in front is a location; any other path is a field's.
 
     The fields of a GET are its query, those of all other requests their body.
     """
@@ -61,14 +61,14 @@ class Part(StrEnum):
 
 
 class Kind(NamedTuple):
-    """How a class of errors is answered."""
+    """The answer to a class of errors."""
 
     status: int
     title: str
     headers: Mapping[str, str] = {}
 
 
-# A class that is not here is answered as the one that it is made from.
+# A class without an entry is answered as its base.
 KINDS: Mapping[type[Exception], Kind] = {
     errors.ShortlistError: Kind(500, "Internal error"),
     errors.NotFound: Kind(404, "Not found"),
@@ -103,7 +103,7 @@ def kind_of(error: ShortlistError) -> Kind:
 
 
 def headers_of(error: ShortlistError) -> Mapping[str, str]:
-    """What an answer with this problem says beside it."""
+    """Headers of an answer with this problem."""
     if isinstance(error, errors.TooManyRequests):
         return {"Retry-After": str(error.retry_after_s)}
     return kind_of(error).headers
@@ -132,7 +132,7 @@ class Problem(Answer, frozen=True, forbid_unknown_fields=True):
 
 
 def schemas() -> dict[str, Any]:
-    """Of all that a problem document consists of, by name."""
+    """Schemas of all parts of a problem document, by name."""
     return msgspec.json.schema_components([Problem], ref_template="#/components/schemas/{name}")[1]
 
 
@@ -147,7 +147,7 @@ def problem(status: int, code: str, title: str, detail: str, errors: Sequence[Fi
 
 
 def document_of(error: ShortlistError | InvalidArgument, fields: Part = Part.BODY) -> Problem:
-    """The problem document of an error. ``fields``: the part of the request that has its fields."""
+    """The problem document of an error. ``fields``: the part of the request with its fields."""
     error = as_ours(error)
     named = [
         FieldError(path if path and isinstance(path[0], Part) else (fields, *path), text)
@@ -163,11 +163,11 @@ def problem_of(error: ShortlistError, fields: Part = Part.BODY) -> bytes:
 
 
 def _detail_of(error: ShortlistError) -> str:
-    """What is wrong, with its field where that is not named yet: many people read ``detail`` alone."""
+    """The sentence about the error, with the name of its field: many people read ``detail`` alone."""
     if len(error.errors) == 1 and error.errors[0][1] == error.detail:
         names = [str(name) for name in error.errors[0][0] if not isinstance(name, Part)]
         field = ".".join(names)
-        # Of a field within others its last name does not tell which one it is: many are called `id`.
+        # The last name of a nested field does not tell which one it is: many are called `id`.
         is_named = field in error.detail if len(names) > 1 else field in re.findall(r"\w+", error.detail)
         if names and not is_named:
             return f"{field}: {error.detail}"
@@ -194,7 +194,7 @@ def problem_response(error: ShortlistError | InvalidArgument, method: str = "POS
 
 
 def as_ours(error: ShortlistError | InvalidArgument) -> ShortlistError:
-    """The error of a request that an error is: an argument of an algorithm is a field of the request."""
+    """The error as an error of a request: an argument of an algorithm is a field of the request."""
     if isinstance(error, InvalidArgument):
         return Invalid.many([(path, str(error)) for path in error.paths])
     return error
@@ -213,7 +213,7 @@ def _methods(request: Request) -> str:
 
 
 def _detail(request: Request, status: int) -> str:
-    """What is said of a request that no route takes."""
+    """The sentence about a request without a route."""
     path = request.scope["path"]
     if status == 404 and path.endswith("/") and (routes := _routes(request, path.rstrip("/"))):
         return f"there is nothing at this path: leave out the / at its end, as in {routes[0].path}"

@@ -48,8 +48,10 @@ async def report(
             raise too_many_buckets()
     owner = await bandits.get(bandit)
     work = reports.report(owner, from_ms=from_ms, to_ms=to_ms, bucket_ms=bucket_ms)
-    found = await while_connected(request, work)
-    left_out = set() if found.weights is not None else _OF_SIGNALS
-    left_out = left_out if found.moves else {*left_out, "moves"}
-    shown = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in left_out}
+    answer = await while_connected(request, work)
+    left_out = set() if answer.weights is not None else _OF_SIGNALS
+    left_out = left_out if answer.moves else {*left_out, "moves"}
+    shown = {
+        field.name: getattr(answer, field.name) for field in fields(answer) if field.name not in left_out
+    }
     return reply(shown)

@@ -1,4 +1,4 @@
-"""Limits of requests that the API checks. docs/limits.md tells users, with those of filters and services."""
+"""Limits of requests, checked by the API. docs/limits.md tells users, with those of filters and services."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from app.platform.errors import Invalid, PreconditionFailed
 
 _TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _TAGS = re.compile(rf"\s*{_TAG}\s*(?:,\s*{_TAG}\s*)*")
-# What proxies that compress append within the quotes, such as "-gzip", "--gzip" and ";gzip".
+# Suffixes of compressing proxies within the quotes, such as "-gzip", "--gzip" and ";gzip".
 _ENCODING = re.compile(r'[-;:]+(?:br|deflate|gzip|zstd)(?="$)')
 MAX_CHARS = 8_192
 ANY = "*"
@@ -35,10 +35,10 @@ def if_match(request: Request) -> frozenset[str] | None:
 
 
 def tags_of(text: str) -> list[str]:
-    """The entity tags of a header as we made them, before a proxy that compresses weakened or changed them.
+    """The entity tags of a header as we made them, before a compressing proxy weakened or changed them.
 
-    RFC 9110 (13.1.1) asks for a strong comparison in If-Match, which says that no byte differs. Our tags name
-    a version of the resource, and that is the same however its bytes are encoded on the way.
+    RFC 9110 (13.1.1) asks for a strong comparison in If-Match, in which no byte differs. Our tags name a
+    version of the resource, whatever the encoding of its bytes on the way.
     """
     return [_ENCODING.sub("", tag.removeprefix("W/")) for tag in re.findall(_TAG, text)]
 

@@ -1,4 +1,4 @@
-"""POST /v1/rewards and /v1/decisions/activate, and the answer of all that write to the reward log."""
+"""POST /v1/rewards and /v1/decisions/activate, and the answer of all writes to the reward log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RejectedView(Answer, frozen=True):
 
 
 class ReceiptView(Answer, frozen=True):
-    """``duplicate`` counts what was there before; after a lost answer that is what the first attempt sent."""
+    """``duplicate`` counts rewards which were there before: after a lost answer all of the first attempt."""
 
     accepted: int
     duplicate: int

@@ -21,9 +21,10 @@ _MATRIX = b"\0"  # where one stands: no text of JSON has this byte
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What ``work`` returns, which is cancelled as soon as the client leaves. The body must have been read.
+    """Return the result of ``work``, which is cancelled as soon as the client leaves. The body must have been
+    read.
 
-    Raises ClientDisconnect, and what ``work`` raises.
+    Raises ClientDisconnect, and the errors of ``work``.
     """
     task, gone = asyncio.create_task(work), asyncio.create_task(_left(request))
     try:
@@ -64,8 +65,8 @@ class Streamed(Response):
     async def of(
         cls, pieces: AsyncGenerator[bytes, None], *, media_type: str, name: str | None = None
     ) -> Streamed:
-        """The answer, a file if it has a name. What fails before the first piece is raised here, and becomes
-        a problem document.
+        """The answer, a file if it has a name. An error before the first piece is raised here, and becomes a
+        problem document.
         """
         return cls(await anext(pieces, b""), pieces, media_type=media_type, name=name)
 

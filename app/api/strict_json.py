@@ -6,7 +6,7 @@ name of the application's ``service``. ``JsonRoute`` fills it in; FastAPI sees n
 Endpoints are written as FastAPI endpoints, and FastAPI documents them in /openapi.json from their signature.
 At request time this class takes over: the body is parsed and validated in one step from its bytes (pydantic,
 strict), so NaN, Infinity, numbers beyond float64, lone surrogates, broken UTF-8 and deep nesting are errors
-that name a field, and nothing is coerced. What that is worth: docs/decisions/0003-strict-json-routes.md.
+with the name of a field, and nothing is coerced. For the gain see docs/decisions/0003-strict-json-routes.md.
 
 An endpoint takes: parameters named in its path, at most one pydantic model as body, query parameters marked
 with ``Query()`` (with an ``alias`` where the name is a word of Python), services (``Provided``), and
@@ -76,16 +76,16 @@ class StrictModel(BaseModel):
     """Base of all request bodies.
 
     ``max_bytes``   a larger body is refused before it is read
-    ``instead``     what its detail says can be sent instead
+    ``instead``     the alternative named in the detail of that error
     ``long_list``   the field whose items are parsed one by one in a body of more than ``LARGE_BODY_BYTES``
                     bytes, while other requests are answered
-    ``alone``       the boolean field which says, where it is true, that a wrong item of the long list hinders
-                    no other: its error stands in its place. ``right_item`` is then an item that is right
-    ``absent``      what is read where a request has no body
+    ``alone``       a boolean field: where true, a wrong item of the long list hinders no other, and its error
+                    stands in its place. ``right_item`` is then a right item
+    ``absent``      read in place of a missing body
     ``max_object_bytes``    of a field that is an object, in such a body
-    ``gone``        fields of earlier versions, each with a sentence that says what to use in its place; one
-                    of an object, or of the objects of a list, as ``reward.limit``
-    ``undivided``   a list that several calls could not have instead: if it is too long, the field is wrong
+    ``gone``        fields of earlier versions, each with a sentence on its replacement; one of an object, or
+                    of the objects of a list, as ``reward.limit``
+    ``undivided``   a list which cannot be spread over calls: if too long, the field is wrong
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -101,8 +101,8 @@ class StrictModel(BaseModel):
 
 
 class InTurn:
-    """Marks a union: what was sent is the first of its kinds that it can be. A third of the time of
-    pydantic's own way; and the names of kinds are no parts of paths.
+    """Marks a union: a value is of the first possible kind. A third of the time of pydantic's own way; and
+    the names of kinds are no parts of paths.
     """
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -153,14 +153,14 @@ def invalid(
     gone: Mapping[str, str] = NOTHING_GONE,
     undivided: str | None = None,
 ) -> ShortlistError:
-    """An error that names every field that is wrong, and repeats nothing of what was sent.
+    """An error with every wrong field, and without any sent value.
 
-    TooLarge for a list of the body that has too many items, else Invalid. ``where``: the path of what was
-    validated. ``gone``, ``undivided``: see ``StrictModel``.
+    TooLarge for a too long list of the body, else Invalid. ``where``: the path of the validated value.
+    ``gone``, ``undivided``: see ``StrictModel``.
     """
     result = _of_kinds_sent(error.errors(include_url=False, include_input=False, include_context=False))
     for item in result:
-        # A list that is too long is a request that is too large: clients divide it, rather than mend a field.
+        # A too long list is a too large request: clients divide the list, rather than mend a field.
         if item["type"] == "too_long" and len(item["loc"]) == 1 and not where and item["loc"][0] != undivided:
             return TooLarge(item["msg"].removeprefix("Value error, "), path=item["loc"])
         if item["type"] == "extra_forbidden":
@@ -171,7 +171,7 @@ def invalid(
 
 
 def _of_kinds_sent(errors: list[ErrorDetails]) -> list[ErrorDetails]:
-    """The errors without those that say that what was sent is of another kind than the one that it is."""
+    """The errors without those about other kinds than the sent one."""
     sent, of_others = list[ErrorDetails](), dict[tuple[int | str, ...], ErrorDetails]()
     places, inside = set[tuple[int | str, ...]](), set[tuple[int | str, ...]]()
     for item in errors:
@@ -185,16 +185,16 @@ def _of_kinds_sent(errors: list[ErrorDetails]) -> list[ErrorDetails]:
         inside.update(loc[:at] for at in kinds if at + 1 < len(loc))
     # A wrong word may have been meant for one of those listed; an object was not, and its fields say more.
     told = [item for item in sent if item["type"] != "literal_error" or item["loc"][:-1] not in inside]
-    return [*told, *(item for place, item in of_others.items() if place not in places)]
+    return [*told, *(item for location, item in of_others.items() if location not in places)]
 
 
 def _readable(message: str) -> str:
-    """What pydantic says. It writes a bound of 1e-100 with all of its zeros."""
+    """The message of pydantic, which writes a bound of 1e-100 with all of its zeros."""
     return _SMALL.sub(lambda number: f"{float(number[0]):g}", message.removeprefix("Value error, "))
 
 
 def public(loc: tuple[int | str, ...]) -> FieldPath:
-    """An unknown field is named as it was sent, if it looks like a name; anything else is not repeated."""
+    """The path of a field. Unknown names are repeated only if they look like names."""
     return tuple(
         part if isinstance(part, int) else shown(part)
         for part in loc
@@ -221,9 +221,9 @@ class JsonRoute(Route):
         self.app = self._application(parameters)  # without the exit stacks of FastAPI's own dependencies
 
     def documented(self) -> APIRoute:
-        """The route as FastAPI knows it, with the problems that follow from what it takes.
+        """The route as FastAPI knows it, with the problems possible for its parameters.
 
-        Made when it is asked for: serving does without, and a start would take a tenth of a second longer.
+        Made on demand: serving does without, and a start would take a tenth of a second longer.
         """
         path, endpoint, options = self._documented
         extra = options["openapi_extra"] or {}
@@ -292,7 +292,7 @@ def json_router(
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What an endpoint takes. ``services``: their names; ``readers`` give the rest, but for the body;
+    """The parameters of an endpoint. ``services``: their names; ``readers`` give the rest, but for the body;
     ``body``: its name and its model.
     """
 
@@ -327,16 +327,16 @@ class Parameters:
 
 
 def _check_query(request: Request, known_names: Container[str]) -> None:
-    """Raise Invalid for a query parameter that the endpoint does not have, or that is given twice."""
-    seen: set[str] = set()
+    """Raise Invalid for an unknown query parameter, or one given twice."""
+    names_so_far: set[str] = set()
     for name, _ in request.query_params.multi_items():
-        if name in seen or name not in known_names:
+        if name in names_so_far or name not in known_names:
             raise Invalid("a query parameter must be known, and given once", path=public((Part.QUERY, name)))
-        seen.add(name)
+        names_so_far.add(name)
 
 
 def _text_reader(part: Literal[Part.PATH, Part.QUERY], name: str, hint: Any, default: Any) -> Reader:
-    """Of a parameter that is text in the request."""
+    """A reader of a parameter which is text in the request."""
     adapter: TypeAdapter[Any] = TypeAdapter(hint)
 
     def read(request: Request) -> Any:
@@ -364,7 +364,7 @@ def content_type(request: Request) -> str:
 
 
 async def body_of(request: Request, model: type[StrictModel] | None = None) -> bytes:
-    """A body of what its model and the settings allow.
+    """The body, within the bounds of its model and the settings.
 
     Raises TooLarge, by its Content-Length where it has one, else while it is read; UnsupportedEncoding.
     """
@@ -397,14 +397,14 @@ async def body_of(request: Request, model: type[StrictModel] | None = None) -> b
 async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
     """The body as a model. Raises Invalid, TooLarge.
 
-    A large one is looked at first, and refused for its first unknown field, or one that is too long; then the
+    A large one is looked at first, and refused for its first unknown or too long field; then the
     items of its long list are parsed one by one. So no step takes long, whatever the body is. A small one is
     read so too, if it is wrong and its items are answered by themselves.
     """
     refusal: Invalid | None = None
     if len(data) <= LARGE_BODY_BYTES:
         try:
-            return whole(model, data, where)
+            return validate_whole(model, data, where)
         except Invalid as error:
             if model.alone is None:
                 raise
@@ -420,9 +420,8 @@ async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
         raise refusal
     name = model.long_list
     if name is None or name not in texts_by_name:
-        return whole(
-            model, msgspec.json.encode(texts_by_name), where
-        )  # of a field that is given twice the last
+        # of a field that is given twice the last
+        return validate_whole(model, msgspec.json.encode(texts_by_name), where)
     kind, most = _long_list(model, name)
     texts = _items(texts_by_name[name])
     if len(texts) > most:
@@ -438,7 +437,7 @@ async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
                 raise
             items.append(error.with_traceback(None))
     first = [msgspec.Raw(model.right_item)] if is_alone and texts else texts[:1]
-    head = whole(model, msgspec.json.encode({**texts_by_name, name: first}), where)
+    head = validate_whole(model, msgspec.json.encode({**texts_by_name, name: first}), where)
     return head.model_copy(update={name: items})
 
 
@@ -489,7 +488,7 @@ def _outline(model: type[StrictModel]) -> msgspec.json.Decoder[Any]:
 
 @cache
 def _long_list(model: type[StrictModel], name: str) -> tuple[TypeAdapter[Any] | type[StrictModel], int]:
-    """What reads an item of a list, and how many there may be."""
+    """The reader of an item of a list, and the bound on their number."""
     field = model.model_fields[name]
     item = get_args(field.annotation)[0]
     if get_origin(item) is list:  # it may be null too
@@ -500,7 +499,7 @@ def _long_list(model: type[StrictModel], name: str) -> tuple[TypeAdapter[Any] | 
     return TypeAdapter(item, config=ConfigDict(strict=True, allow_inf_nan=False)), most
 
 
-def whole(model: type[M], data: bytes, where: FieldPath = ()) -> M:
+def validate_whole(model: type[M], data: bytes, where: FieldPath = ()) -> M:
     """The body as a model, parsed in one step. Raises Invalid, TooLarge."""
     try:
         result: M = model.__pydantic_validator__.validate_json(data)

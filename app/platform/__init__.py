@@ -1,1 +1,1 @@
-"""What every other folder uses: settings, errors, metrics, logs, limits of memory and time."""
+"""The base of all other folders: settings, errors, metrics, logs, limits of memory and time."""

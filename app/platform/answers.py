@@ -1,9 +1,9 @@
-"""How much memory this process holds for answers, and budgets for work that shares memory.
+"""The memory of this process for answers, and budgets for work with shared memory.
 
 An answer takes memory long before its client can read it: many requests of a few bytes each could take all
-there is. So whatever gathers a large answer says how much it holds (``hold``), in advance where that is
-known, and a request beyond the limit is refused. ``Unread`` counts what was sent and not yet read by slow
-clients. ``Budget`` makes tasks wait until the memory that they need is free.
+there is. So code with a large answer says how much it holds (``hold``), in advance where known, and a request
+beyond the limit is refused. ``Unread`` counts bytes sent and not yet read by slow clients. ``Budget`` makes
+tasks wait until their memory is free.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ class Answers:
 
     def take(self, more: int, this_answer: int) -> None:
         """For an answer that has taken ``this_answer`` so far. Raises Unavailable."""
-        # A single answer may be larger than all may be together: alone it is let through, or it could never
-        # be sent.
+        # A single answer may be larger than the bound: alone it is let through, or it could never be sent.
         if more > 0 and self.bytes > this_answer and self.bytes + more > self._most:
             raise Unavailable(
                 "answers in progress use all the memory that is allowed for them; try again soon"
@@ -39,7 +38,7 @@ class Answers:
 
 
 class HttpAnswer:
-    """One that this task makes, until ``end``."""
+    """The answer of this task, until ``end``."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
@@ -47,8 +46,8 @@ class HttpAnswer:
         self._token = _ANSWER.set(self)
 
     def hold(self, amount: int) -> None:
-        """It takes so many bytes more, or less. Raises Unavailable."""
-        # What is below the free bytes is not counted at all: small answers touch nothing that is shared.
+        """Note that the answer takes so many bytes more, or less. Raises Unavailable."""
+        # Bytes below the free ones are not counted at all: small answers touch nothing shared.
         counted = max(0, self._bytes + amount - FREE_BYTES)
         if counted != self._counted:
             self._answers.take(counted - self._counted, self._counted)
@@ -56,14 +55,14 @@ class HttpAnswer:
         self._bytes += amount
 
     def end(self) -> None:
-        """It is sent, or nobody wants it any more."""
+        """Note that the answer is sent, or unwanted by now."""
         _ANSWER.reset(self._token)
         if self._counted:
             self._answers.take(-self._counted, self._counted)
 
 
 def hold(amount: int) -> None:
-    """The answer that this task makes takes so many bytes more, or less, until it is sent.
+    """Note that this task's answer takes so many bytes more, or less, until sent.
 
     Raises Unavailable: others take as much as they may together. Constant time.
     """
@@ -75,9 +74,9 @@ def hold(amount: int) -> None:
 class Unread:
     """Bytes that readers have not taken yet: at most ``most`` of all together, or those of one reader.
 
-    A reader is what closes its connection at once, for a reason, and releases what was not read.
-    Beyond that the reader that was not seen to read for the longest is given up, and then the next. Every
-    operation takes constant time, for each reader that is given up.
+    A reader is a function which closes its connection at once, for a reason, and releases the unread bytes.
+    Beyond ``most`` the reader without progress for the longest is given up, and then the next. Every
+    operation takes constant time, for each reader given up.
     """
 
     def __init__(self, most: int) -> None:
@@ -88,7 +87,7 @@ class Unread:
     def hold(self, reader: Reader, amount: int) -> None:
         """``reader``, which read something just now, has so many bytes left to read."""
         self.release(reader)
-        # At the end of the dictionary: its order is that in which readers were seen to read.
+        # At the end of the dictionary: its order is the order in which readers made progress.
         self._held[reader] = amount
         self.bytes += amount
         while self.bytes > self._most and len(self._held) > 1:
@@ -102,9 +101,9 @@ class Unread:
 
 
 class Budget:
-    """Tasks take a part of ``total`` for a while. One that wants more than there is waits.
+    """Tasks take a part of ``total`` for a while. A task with a need of more than is free waits.
 
-    One that wants more than all takes all, so it runs alone.
+    A task with a need of more than ``total`` takes all, so it runs alone.
     """
 
     def __init__(self, total: int) -> None:

@@ -26,7 +26,7 @@ class BackgroundWork(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Do it until it is cancelled. An error ends it: ``repeat`` logs errors, and goes on."""
+        """Work until cancelled. An error ends the work: ``repeat`` logs errors, and goes on."""
 
 
 class OutageLog:
@@ -42,13 +42,13 @@ class OutageLog:
 
     def warn(self, waits: str, error: Unavailable) -> None:
         """``waits``: what waits, or is not done, meanwhile."""
-        now = self._clock()
-        if now - self._said_at < WARN_EVERY_S:
+        clock_s = self._clock()
+        if clock_s - self._said_at < WARN_EVERY_S:
             self._unsaid += 1
             return
         count = f" ({self._unsaid:,} more such warnings since the last one)" if self._unsaid else ""
         log.warning("the store is not available, %s: %s%s", waits, error.detail, count)
-        self._said_at, self._unsaid = now, 0
+        self._said_at, self._unsaid = clock_s, 0
 
 
 OUTAGES = OutageLog()
@@ -81,7 +81,7 @@ async def repeat(
 
 
 class Pace:
-    """Keeps a long job to a ``share`` of the time, so that requests come between its parts.
+    """Keeps a long job to a ``share`` of the time: requests come between its parts.
 
     >>> # pace = Pace(0.25)
     >>> # for part in parts:
@@ -94,7 +94,7 @@ class Pace:
         self._began = time.monotonic()
 
     async def rest(self) -> None:
-        """After each part: the longer that took, the longer."""
+        """Wait after each part, in proportion to its duration."""
         # By the clock, not by processor time: where the store is slow, it is busy with this part too.
         await asyncio.sleep(min(self._rests * (time.monotonic() - self._began), LONGEST_REST_S))
         self._began = time.monotonic()
@@ -104,8 +104,7 @@ async def end(tasks: Iterable[asyncio.Task[Any]], patience_s: float = PATIENCE_S
     """Cancel tasks and return once all have ended.
 
     A cancellation can get lost: in ``asyncio.wait_for`` of Python 3.11, or in ``asyncio.gather`` where one of
-    those that it waits for fails at the same moment. So it is asked for again, every
-    ``patience_s``.
+    the tasks fails at the same moment. So tasks are cancelled again, every ``patience_s``.
     """
     running = {task for task in tasks if not task.done()}
     while running:
@@ -115,7 +114,7 @@ async def end(tasks: Iterable[asyncio.Task[Any]], patience_s: float = PATIENCE_S
 
 
 def leave() -> NoReturn:
-    """End the process with status 0, without the threads that nobody waits for.
+    """End the process with status 0, without a wait for other threads.
 
     One of them may be inside a library in C++. Should it come back while the interpreter is taken down,
     Python ends the thread by unwinding its stack, which C++ answers with SIGABRT.

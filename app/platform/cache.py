@@ -41,16 +41,16 @@ class BoundedCache(Generic[K, T]):
 
     def get(self, key: K) -> T | None:
         """The value, which counts as used; None if it is not held."""
-        held = self._held.get(key)
-        if held is None:
+        entry = self._held.get(key)
+        if entry is None:
             return None
         self._held.move_to_end(key)
-        return held[0]
+        return entry[0]
 
     def peek(self, key: K) -> T | None:
         """The value, which does not count as used; None if it is not held."""
-        held = self._held.get(key)
-        return None if held is None else held[0]
+        entry = self._held.get(key)
+        return None if entry is None else entry[0]
 
     def put(self, key: K, value: T, size: int) -> None:
         """Hold a value in place of any other of this key. ``size`` is in bytes, and is the caller's to know:
@@ -64,9 +64,9 @@ class BoundedCache(Generic[K, T]):
 
     def drop(self, key: K) -> None:
         """Let go of a value, if it is held."""
-        held = self._held.pop(key, None)
-        if held is not None:
-            self._bytes -= held[1]
+        entry = self._held.pop(key, None)
+        if entry is not None:
+            self._bytes -= entry[1]
 
     def clear(self) -> None:
         self._held.clear()

@@ -1,4 +1,4 @@
-"""What the commands share: arguments, the file for a result, and tables as text."""
+"""Shared parts of the commands: arguments, the file for a result, and tables as text."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ HISTORY_COLUMNS = {
 
 
 class Command(ABC):
-    """A command that a plug-in adds to ``shortlist``, under the name of its entry point.
+    """A plug-in's command of ``shortlist``, under the name of its entry point.
 
-    One that is named ``export.NAME`` is run by ``shortlist export log … --partition NAME``. It has the
-    options of ``export``, and adds its own to them.
+    A command ``export.NAME`` is run by ``shortlist export log … --partition NAME``. It has the options of
+    ``export``, and its own.
 
     ``summary``: a few words, for ``shortlist --help``.
     """
@@ -46,21 +46,23 @@ class Command(ABC):
 
     @abstractmethod
     def run(self, given: argparse.Namespace) -> int | None:
-        """Do it; the exit status. Raises ShortlistError, whose detail is printed as one line."""
+        """Run the command; return the exit status. Raises ShortlistError, whose detail is printed as one
+        line.
+        """
 
 
 class Parser(argparse.ArgumentParser):
-    """What is wrong with the arguments is one line, as every other error; ``--help`` tells the rest."""
+    """A parser whose errors are one line, as every other error; ``--help`` tells more."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """A list of files may also follow options: argparse takes it for empty where one stands before it."""
-        parsed, rest = super().parse_known_args(args, namespace)
+        parsed, unparsed = super().parse_known_args(args, namespace)
         for action in self._get_positional_actions():
             if action.nargs == argparse.ZERO_OR_MORE:
-                words = [word for word in rest if not word.startswith("-")]
+                words = [word for word in unparsed if not word.startswith("-")]
                 getattr(parsed, action.dest).extend(self._get_value(action, word) for word in words)
-                rest = [word for word in rest if word.startswith("-")]
-        return parsed, rest
+                unparsed = [word for word in unparsed if word.startswith("-")]
+        return parsed, unparsed
 
     def error(self, message: str) -> NoReturn:
         self.exit(REFUSED, f"{self.prog.replace(' ', ': ', 1)}: {message}\n")
@@ -76,7 +78,7 @@ def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
 
 
 def description(name: str) -> str:
-    """What a setting is."""
+    """The description of a setting."""
     return Settings.model_fields[name].description or ""
 
 

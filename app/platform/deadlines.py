@@ -1,12 +1,12 @@
-"""When a call began, whether its caller still waits, and how long work lets other requests run first.
+"""The start of a call, its waiting caller, and the turns of long work, which lets other requests run.
 
-The server notes in ``Caller.left`` when a connection is gone. Work that has not begun by then is not begun,
-and a batch ends before its next item. Work that has begun is finished, writes among it.
+The server notes in ``Caller.left`` when a connection is gone. Waiting work is then not begun, and a batch
+ends before its next item. Work under way is finished, writes among it.
 
-A step that awaits nothing keeps every other request waiting. So a loop over many items of one request says
+A step without an await keeps every other request waiting. So a loop over many items of one request says
 ``await yield_to_others()`` in each step. All requests share one slice of time: however many are under way,
-between two turns of the network they take ``SLICE_S`` and one step together. Those that wait for a slice
-go on in the order in which they came, some of them in the same one: else one call could wait for ever.
+between two turns of the network they take ``SLICE_S`` and one step together. Waiting steps go on in the order
+in which they came, some of them in the same one: else one call could wait for ever.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CallerLeft(Exception):
 
 
 def set_caller(caller: Caller | None) -> None:
-    """Set who waits for this task from now on; None: it is finished even if everybody leaves."""
+    """Set the caller of this task from now on; None: the task is finished even if everybody leaves."""
     _CALLER.set(caller)
 
 
@@ -50,7 +50,7 @@ def caller() -> Caller | None:
 
 
 class OneCall:
-    """All that this task does within belongs to a call that begins now."""
+    """The block of a call which begins now."""
 
     # Not by ``contextlib``: that takes six times as long, for every request.
     def __enter__(self) -> None:
@@ -61,7 +61,7 @@ class OneCall:
 
 
 def call_began() -> float:
-    """When the call began that this task answers, by ``time.monotonic``; now where it answers none."""
+    """The start of this task's call, by ``time.monotonic``; now for a task without one."""
     began = _BEGAN.get()
     return time.monotonic() if began is None else began
 
@@ -79,11 +79,11 @@ def check(waits: Caller | None) -> None:
 
 
 def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task that several callers wait for: it goes on when the one leaves who asked first.
+    """A task for several callers: it goes on when the first of them leaves.
 
     asyncio does not report its failure where nobody waits any more: the next caller begins another.
     """
-    # A copy of the context, so that only the task has nobody who waits, and traces and request ids go on.
+    # A copy of the context: only the task has no waiting caller, and traces and request ids go on.
     context: Context = copy_context()
     context.run(set_caller, None)
     context.run(_BEGAN.set, None)
@@ -95,9 +95,9 @@ def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 def shared_task(
     tasks: dict[K, asyncio.Task[T]], key: K, work: Callable[[], Coroutine[Any, Any, T]]
 ) -> asyncio.Task[T]:
-    """The one of ``tasks`` that callers with this key share, begun as ``task_for_all`` by the first of them.
+    """The task in ``tasks`` for all callers with this key, begun as ``task_for_all`` by the first of them.
 
-    It is there until it ends: who comes later begins another.
+    The task is kept until its end: a later caller begins another.
     """
     task = tasks.get(key)
     if task is None:
@@ -114,10 +114,10 @@ class _Slice:
 
 
 class _Queue:
-    """Steps that wait for a slice, in the order in which they came.
+    """Steps waiting for a slice, in the order in which they came.
 
-    In each turn of ``loop`` the first begins a slice, and those behind it share what it leaves. Only
-    ``TOGETHER`` look whether something is left: hundreds would take as long as a slice to look.
+    In each turn of ``loop`` the first begins a slice, and those behind it share its remaining time. Only
+    ``TOGETHER`` look whether some is left: hundreds would take as long as a slice to look.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -157,8 +157,8 @@ class _Queue:
 async def yield_to_others() -> None:
     """Return at once within the slice; after it, let others go first, and begin another one.
 
-    Who comes while others wait joins them: else clients that ask again as soon as they are answered would
-    keep the others waiting. A loop goes on within the slice that it waited for.
+    A caller who comes while others wait joins them: else clients with a next request right after each answer
+    would keep the others waiting. A loop goes on within its awaited slice.
     """
     queue = _QUEUES[0] if _QUEUES else None
     if time.perf_counter() < _Slice.ends and (

@@ -14,15 +14,15 @@ _LIVING_WAIT_S = 1.0
 
 
 def lock_directory(directory: Path, *, wait_s: float = 10.0) -> int:
-    """Lock ``directory``, made with mode 0700 if need be; return the descriptor that holds the lock.
+    """Lock ``directory``, made with mode 0700 if need be; return the descriptor with the lock.
 
     The lock lasts until every copy of the descriptor is closed, in children too. Raises StartupError when
-    another process holds it: after ``_LIVING_WAIT_S`` when that is alive, else after ``wait_s``, because then
-    a child of it holds the lock, and that is on its way out too.
+    another process holds the lock: after ``_LIVING_WAIT_S`` for a living one, else after ``wait_s``, because
+    then one of its children holds the lock, and is on its way out too.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A folder that was there may be open to others: it holds secrets and everybody's rewards.
+        # An existing folder may be open to others: it holds secrets and everybody's rewards.
         directory.chmod(0o700)
         descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -41,7 +41,7 @@ def lock_directory(directory: Path, *, wait_s: float = 10.0) -> int:
 
 
 def try_lock(directory: Path) -> int | None:
-    """The descriptor that holds the lock on a folder that is there, until the process ends; None if taken."""
+    """The descriptor with the lock on an existing folder, until the process ends; None if taken."""
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if _try_lock(descriptor):
         return descriptor
@@ -51,7 +51,8 @@ def try_lock(directory: Path) -> int | None:
 
 def _try_lock(descriptor: int) -> bool:
     try:
-        # flock, not lockf: it belongs to the open file, so children that inherit the descriptor hold it too.
+        # flock, not lockf: it belongs to the open file, so children with an inherited descriptor hold the
+        # lock too.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

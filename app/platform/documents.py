@@ -1,8 +1,8 @@
-"""Documents: parts of stored records that requests give too, and answers; each is defined once.
+"""Documents: parts of stored records and of requests, and answers; each is defined once.
 
 A class has the types of its fields with their bounds, as annotations of pydantic. A request is held to all of
-them. What is stored is read by its types alone, and may have fields that only a newer version knows. An
-answer is what msgspec encodes; pydantic only makes its schema.
+them. Stored documents are read by their types alone, and may have fields of a newer version. An answer is
+encoded by msgspec; pydantic only makes its schema.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ShownAs:
-    """Of a field with the schema of another type: ``Annotated[msgspec.Raw, ShownAs(dict[str, Any])]``."""
+    """The schema of another type for a field: ``Annotated[msgspec.Raw, ShownAs(dict[str, Any])]``."""
 
     kind: Any
 
@@ -76,7 +76,7 @@ class ShownAs:
 
 @cache
 def schema_of(kind: type[Answer]) -> type[BaseModel]:
-    """A model with the fields of an answer, as they are encoded. It is never made an object of."""
+    """A model with the fields of an answer, as they are encoded. Without objects of its own."""
     fields = fields_of(kind)
     if not kind.__struct_config__.omit_defaults:
         fields = {name: (hint, ...) for name, (hint, _) in fields.items()}
@@ -97,9 +97,9 @@ def _names_of(kind: type[msgspec.Struct]) -> Mapping[str, str]:
 
 
 def unknown_fields(stored: Any, decoded: object, path: str = "") -> Iterator[str]:
-    """The fields of a stored document that what was read from it has not, as dotted paths.
+    """The fields of a stored document which its decoded form lacks, as dotted paths.
 
-    One that is null has the default of a newer version, and says nothing.
+    A null has the default of a newer version, and says nothing.
     """
     if isinstance(decoded, msgspec.Struct):
         fields = _names_of(type(decoded))
@@ -116,10 +116,10 @@ def unknown_fields(stored: Any, decoded: object, path: str = "") -> Iterator[str
             yield from unknown_fields(value, item, f"{path}{index}.")
 
 
-def errors_of(kind: type[Document], given: object, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
-    """What is wrong with JSON that is to be a document: field, below ``path``, and rule."""
+def errors_of(kind: type[Document], value: object, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+    """The errors of JSON which should be a document: field, below ``path``, and rule."""
     try:
-        _adapter_of(kind).validate_python(given)
+        _adapter_of(kind).validate_python(value)
     except ValidationError as error:
         for wrong in error.errors(include_url=False, include_input=False):
             yield (*path, *wrong["loc"]), wrong["msg"].removeprefix("Value error, ")

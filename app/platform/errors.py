@@ -1,8 +1,8 @@
-"""Every error that Shortlist raises on purpose. The HTTP status of each is in ``app.api.problems``.
+"""Every error raised on purpose. The HTTP status of each is in ``app.api.problems``.
 
 Algorithms raise errors of their own (``shortlist.errors``), which become ``invalid``.
 
-No error message contains a value that the caller sent: it names the field, and the rule.
+No error message contains a value of the caller: it names the field, and the rule.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def shown_time(at_ms: int) -> str:
 class ShortlistError(Exception):
     """Base of all errors. ``code`` is a stable word.
 
-    ``path``: of the field that is wrong: ("rules", "pin", 2, "arm"); (): all that was given.
+    ``path``: of the wrong field: ("rules", "pin", 2, "arm"); (): the whole.
     """
 
     code: ClassVar[str] = "internal"
@@ -162,7 +162,7 @@ def within(prefix: FieldPath) -> Iterator[None]:
 
 @contextmanager
 def named_by(field: str) -> Iterator[None]:
-    """What is not found is what this field of the body names, and not what the path of the call names."""
+    """Name this field of the body in a NotFound, and not the path of the call."""
     try:
         yield
     except NotFound as error:

@@ -1,9 +1,9 @@
-"""The metrics that /metrics shows: of one process, or of a group that shares one listening socket.
+"""The metrics that /metrics shows: of one process, or of a group with one listening socket.
 
 A scrape of a group reaches any one of its processes, so counters of only that one would fall. Each process
-writes its own metrics into a file every ``EVERY_S``, with the label ``process``. The process that is asked
-answers its own as they are now, and the files of the others. What is of the whole store has no such label,
-and comes from the process that is asked.
+writes its own metrics into a file every ``EVERY_S``, with the label ``process``. The asked process answers
+its own as they are now, and the files of the others. Metrics of the whole store have no such label, and come
+from the asked process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ HEAD = "# HELP "
 
 
 class ShownMetrics:
-    """Those of the ``number``th process of the group whose files are in ``folder``; None: it is alone."""
+    """The metrics of the ``number``th process of the group whose files are in ``folder``; None: one
+    process.
+    """
 
     def __init__(self, metrics: Metrics, folder: Path | None = None, number: int = 1) -> None:
         self._metrics = metrics
@@ -38,7 +40,7 @@ class ShownMetrics:
             self._registry.register(_Labelled(metrics, str(number)))
 
     def text(self) -> bytes:
-        """What Prometheus reads. Cost: some ms."""
+        """The text for Prometheus. Cost: some ms."""
         # Written too: the next process that is asked must not show less of this one.
         shown = self.write()
         if self._file is None:
@@ -98,7 +100,7 @@ def _recent(file: Path) -> str:
 
 
 def _by_metric(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Of each metric its name, the lines of its head, and those of its samples."""
+    """The name of each metric, the lines of its head, and the lines of its samples."""
     # No text holds this, for a line feed in a help or a label is written as two characters.
     for part in ("\n" + text).split("\n" + HEAD)[1:]:
         meaning, kind, samples = (part.rstrip("\n") + "\n").split("\n", 2)

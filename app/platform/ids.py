@@ -19,19 +19,19 @@ _DOMAIN = b"decision log"  # so that this is no sample of any holdout
 
 
 def refuse_repeats(ids: Iterable[str], message: str, at: FieldPath, field: FieldPath = ()) -> None:
-    """Raise Invalid at the first id that was there before.
+    """Raise Invalid at the first repeated id.
 
     ``at`` is where the ids are, ``field`` where the id is in each: the error is at (*at, position, *field).
     """
-    seen: set[str] = set()
+    ids_so_far: set[str] = set()
     for position, one in enumerate(ids):
-        if one in seen:
+        if one in ids_so_far:
             raise Invalid(message, path=(*at, position, *field))
-        seen.add(one)
+        ids_so_far.add(one)
 
 
 def is_in_share(key: bytes, unit: str, share: float) -> bool:
-    """Whether the unit is in the share. It stays in it while the share is the same or grows.
+    """Return whether the unit is in the share. A unit stays while the share is the same or grows.
 
     ``key``: shares of different keys are independent samples. Cost: one HMAC-SHA256, about a microsecond.
     """
@@ -41,5 +41,5 @@ def is_in_share(key: bytes, unit: str, share: float) -> bool:
 
 
 def is_logged(decision_id: str, share: float) -> bool:
-    """Whether the decision is among the share. Nothing is computed when all are."""
+    """Return whether the decision is in the share of logged ones. Nothing is computed where all are."""
     return share >= 1.0 or is_in_share(_DOMAIN, decision_id, share)

@@ -1,7 +1,7 @@
 """The log, on standard error, and optional traces by OpenTelemetry.
 
-Tracing that is off costs nothing. When it is on, every request is a span that continues the caller's trace,
-is named by its route and exported by OTLP over HTTP; OpenTelemetry's standard variables hold
+Tracing costs nothing when off. When on, every request is a span which continues the caller's trace, is named
+by its route and exported by OTLP over HTTP; OpenTelemetry's standard variables hold
 (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, ...).
 """
 
@@ -24,7 +24,7 @@ _NOT_EXTRA = frozenset(RESERVED_ATTRS) | {"color_message", "taskName"}
 
 
 def set_up_logging(level: str, log_format: LogFormat = "auto") -> None:
-    """Log to standard error from now on. ``auto``: text if that is a terminal, JSON if not."""
+    """Log to standard error from now on. ``auto``: text on a terminal, else JSON."""
     terminal = sys.stderr.isatty()
     handler = logging.StreamHandler()
     if log_format == "text" or (log_format == "auto" and terminal):
@@ -77,7 +77,9 @@ if TYPE_CHECKING:
 
 
 def provider(*, enabled: bool) -> TracerProvider | None:
-    """Where spans go, None when tracing is off. Raises StartupError when the extra is not installed."""
+    """The provider for spans, None when tracing is off. Raises StartupError when the extra is not
+    installed.
+    """
     if not enabled:
         return None
     try:
@@ -94,7 +96,7 @@ def provider(*, enabled: bool) -> TracerProvider | None:
 
 
 def telemetry(spans: TracerProvider | None) -> TelemetryConfig:
-    """What the framework is told: spans of requests, and nothing that would hold what was sent."""
+    """The framework's configuration: spans of requests, and nothing with sent values."""
     return {
         "tracing": spans is not None,
         "tracer_provider": spans,

@@ -1,9 +1,9 @@
-"""Long computations in threads, and work that mostly waits in the event loop. All are limited in number.
+"""Long computations in threads, and mostly waiting work in the event loop. All are limited in number.
 
-A computation in a thread lets the event loop go on. One that has begun keeps its place until it ends, whether
-its client has left or not; one that waits for its turn is not begun if its client has left. Beyond the limit
+A computation in a thread lets the event loop go on. A begun computation keeps its place until it ends,
+whether its client has left or not; a waiting one is not begun if its client has left. Beyond the limit
 requests get an error at once, not a place in a queue without end. Requests never compute in the default
-threads of asyncio: rewards are folded there, and a few long requests would stop all of that.
+threads of asyncio: rewards are folded there, and a few long requests would stop the fold.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LongWork:
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """Drop the computations that wait. Those that have begun end by themselves."""
+        """Drop the waiting computations. Begun ones end by themselves."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

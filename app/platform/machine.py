@@ -15,9 +15,10 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 @cache
 def usable_cpus(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:
-    """Those of its affinity, and no more than ``cpu.max`` of its control group (version 2) gives, rounded up.
+    """The number of CPUs of its affinity, and no more than ``cpu.max`` of its control group (version 2),
+    rounded up.
 
-    A group has no more than those that it is in. What changes later is not seen.
+    A group has no more than its parents. Later changes are not seen.
     """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limits = [affinity]

@@ -143,7 +143,7 @@ class Metrics:
         self._begin_series()
 
     def of_plugin(self, kind: type[Kind], name: str, text: str) -> Kind:
-        """A metric of a plug-in, the same one each time that it is asked for. ``text``: what it counts."""
+        """A metric of a plug-in, the same one at each call. ``text``: its meaning."""
         metric = self._of_plugins.get(name)
         if not isinstance(metric, kind):
             metric = self._of_plugins[name] = kind(name, text, registry=self.registry)
@@ -168,7 +168,7 @@ class Metrics:
 
     @property
     def of_store(self) -> frozenset[str]:
-        """The names of those that are measured where /metrics is asked, by a read of the store."""
+        """The names of metrics measured at a call of /metrics, by a read of the store."""
         gauges = [self.backlog, self.lag, self.dead, self.store_bytes, self.store_most_bytes]
         gauges += [self.store_up, self.store_replica, self.found]
         return frozenset(family.name for gauge in gauges for family in gauge.describe())
@@ -180,7 +180,7 @@ class Metrics:
         self.prior_keys.set(keys)
 
     def count_guardrails(self, bandits: Collection[str]) -> None:
-        """Of the bandits with these uids; what was said of others is forgotten."""
+        """Count the states of guardrails of these bandits, by uid; states of others are forgotten."""
         for gone in self.guardrail_states.keys() - bandits:
             del self.guardrail_states[gone]
         every = [state for states in self.guardrail_states.values() for state in states]

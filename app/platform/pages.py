@@ -1,4 +1,4 @@
-"""Cursors of lists. They mean nothing to clients, and one that no list has made is refused."""
+"""Cursors of lists. They mean nothing to clients, and one from no list is refused."""
 
 from __future__ import annotations
 

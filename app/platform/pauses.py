@@ -1,4 +1,4 @@
-"""How long a process waits."""
+"""Waiting times of a process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class Pauses:
     """Seconds.
 
-    ``applied_s``       a caller who waits for a reward is told after so long that it is not applied yet
+    ``applied_s``       a caller who waits for a reward is answered "not applied yet" after so long
     ``rows_s``          rows of the decision log are written together after so long
     ``memory_s``        the memory of the store is read every so often
-    ``housekeeping_s``  what is due is looked for every so often; while nothing is, half as often
+    ``housekeeping_s``  due work is looked for every so often; while there is none, half as often
     ``index_poll_s``    work on an index is looked for every so often after there was some,
     ``index_idle_s``    while there is none,
     ``index_rest_s``    and at an index whose work failed

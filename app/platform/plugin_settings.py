@@ -12,7 +12,7 @@ from app.platform.settings import PREFIX, Settings
 
 
 class PluginSettings(BaseSettings):
-    """Settings that a plug-in adds: a subclass, named by an entry point of the group ``shortlist.settings``.
+    """Settings of a plug-in: a subclass, named by an entry point of the group ``shortlist.settings``.
 
     Each field is read from ``SHORTLIST_<NAME>``; no other setting may have its name. A ``Field`` with a
     default and a description says what it is. An object of the class has the values of this process: make one

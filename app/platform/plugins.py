@@ -1,12 +1,12 @@
 """Plug-ins: packages that add policies, constraints, indexes, routes and more by entry points.
 
-A package names what it adds in the groups ``shortlist.policies`` and so on of its metadata. Every command and
+A package names its parts in the groups ``shortlist.policies`` and so on of its metadata. Every command and
 every process of ``--workers`` reads the same environment, so all of them load the same. ``SHORTLIST_PLUGINS``
-says which packages: ``*``, the default, is all that are installed; else their names, separated by spaces or
+says which packages: ``*``, the default, means all installed ones; else their names, separated by spaces or
 commas.
 
-An entry point that cannot be loaded, that is not what its group needs, or whose name is taken ends the start:
-a service that lacks what it was told to load would answer other than its owner expects.
+An entry point which cannot be loaded, is not of the group's type, or has a taken name ends the start: a
+service without a requested package would answer other than its owner expects.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Plugin:
 
 @cache
 def plugins() -> list[Plugin]:
-    """The loaded packages, by name. Raises StartupError: one that is asked for is not installed.
+    """The loaded packages, by name. Raises StartupError: a requested one is not installed.
 
     Cost: reads the metadata of all installed packages, once.
     """
@@ -63,11 +63,10 @@ def plugins() -> list[Plugin]:
     if unknown := sorted(names - installed.keys()):
         raise StartupError(f"{VARIABLE} names {', '.join(unknown)}, which no installed package is called")
     for name in sorted(names):
-        for each in installed[name]:
-            if each.group in GONE:
-                raise StartupError(
-                    f"the plug-in {name}: {_shown(each)} is gone: the group is {GONE[each.group]}"
-                )
+        for entry_point in installed[name]:
+            if entry_point.group in GONE:
+                group = GONE[entry_point.group]
+                raise StartupError(f"the plug-in {name}: {_shown(entry_point)} is gone: the group is {group}")
     return [Plugin(name, version(name), sorted(map(_shown, installed[name]))) for name in sorted(names)]
 
 
@@ -76,9 +75,9 @@ def is_loaded(package: str) -> bool:
 
 
 def load(group: str, kind: type[Extension], taken_names: Collection[str] = ()) -> dict[str, Extension]:
-    """What the plug-ins provide in a group, by name: objects of ``kind``, of which a class is called.
+    """The plug-ins' objects of a group, by name, of the type ``kind``; a class is called to make one.
 
-    ``taken_names``: names that the service itself has. Raises StartupError, which names the plug-in.
+    ``taken_names``: names of the service itself. Raises StartupError, which names the plug-in.
     """
     extensions = dict[str, Extension]()
     added = [(plugin.name, each) for plugin in plugins() for each in _installed()[plugin.name]]
@@ -121,18 +120,22 @@ def start_errors(what: str) -> Iterator[None]:
 
 
 def settings_problem(error: ValidationError) -> str:
-    """What is wrong with which setting; without the values."""
+    """The wrong settings and their rules, without the values."""
     wrong = [(".".join(map(str, item["loc"])), item["msg"]) for item in error.errors(include_input=False)]
     return "; ".join(f"setting {name}: {rule}" for name, rule in wrong)
 
 
 @cache
 def _installed() -> Mapping[str, list[EntryPoint]]:
-    """What packages add, by their names; of one that is found twice the first, as imports have it."""
+    """The parts added by packages, by the packages' names; of one found twice the first, as for imports."""
     installed, groups = dict[str, list[EntryPoint]](), {f"shortlist.{group}" for group in GROUPS}
     for package in distributions():
         try:
-            added = [each for each in package.entry_points if each.group in groups or each.group in GONE]
+            added = [
+                entry_point
+                for entry_point in package.entry_points
+                if entry_point.group in groups or entry_point.group in GONE
+            ]
         except (TypeError, ValueError):  # a line was cut
             if "[shortlist." not in (package.read_text("entry_points.txt") or ""):
                 continue

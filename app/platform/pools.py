@@ -1,4 +1,4 @@
-"""Where the long work of a process is done, by what it is for: one kind must not wait for another."""
+"""The threads for a process's long work, by purpose: one kind must not wait for another."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ BOUNDS_OF_KINDS = frozenset(
     for kind in ("EVENTS", "WAITING", "ACTIVATIONS", "DEDUPE", "CAMPAIGNS", "REPEATS", "MOVES", "EFFECTS")
 )
 """Settings of version 2, each of one kind of data in the store: ``max_store_mb`` bounds all of them."""
-# Settings of version 2 that are gone, and which one bounds that now; None: nothing is to be set.
+# Removed settings of version 2, each with its replacement; None: nothing is to be set.
 GONE: Mapping[str, str | None] = {
     "SHORTLIST_ADAPTIVE_CACHE_MB": "SHORTLIST_SEARCH_CACHE_MB",
     "SHORTLIST_ELIMINATION_CACHE_MB": "SHORTLIST_POSTERIOR_CACHE_MB",
@@ -227,7 +227,7 @@ class Settings(BaseSettings):
 
     @property
     def worker_cache_bytes(self) -> int:
-        """What a worker keeps of learners in memory."""
+        """Memory of a worker for learners."""
         return (self.posterior_cache_mb << 20) // 4
 
     @property
@@ -245,14 +245,14 @@ class Settings(BaseSettings):
 
 def refuse_bounds_of_kinds(variables: Iterable[str]) -> None:
     """Raise StartupError where the environment has some: to go on would bound less than was asked for."""
-    if found := sorted(BOUNDS_OF_KINDS.intersection(variables)):
+    if removed := sorted(BOUNDS_OF_KINDS.intersection(variables)):
         raise StartupError(
-            f"{', '.join(found)}: gone; set SHORTLIST_MAX_STORE_MB, the bound of all that the store holds"
+            f"{', '.join(removed)}: gone; set SHORTLIST_MAX_STORE_MB, the bound of all that the store holds"
         )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` names only this machine."""
+    """Return whether ``host`` names only this machine."""
     if host == "localhost":
         return True
     try:
@@ -262,10 +262,10 @@ def is_loopback(host: str) -> bool:
 
 
 def misspelled(variables: Iterable[str], names_of_plugins: Iterable[str]) -> list[str]:
-    """A sentence for each environment variable that is gone, or whose name is close to that of a setting.
+    """A sentence for each removed environment variable, or one with a name close to a setting's.
 
     Others are left alone: Kubernetes, for example, makes some for a service that is called shortlist.
-    ``names_of_plugins``: of the settings that plug-ins add.
+    ``names_of_plugins``: of the settings of plug-ins.
     """
     names = [PREFIX + name.upper() for name in (*Settings.model_fields, *names_of_plugins)]
     sentences = []
