@@ -117,7 +117,11 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class OtherProtocol:
-    """The API key and the errors of requests of another protocol."""
+    """The API key and the errors of requests of another protocol.
+
+    ``key_header``  in lower case; its whole value is the key
+    ``refuse``      makes the answer of an error and a method
+    """
 
     key_header: bytes
     refuse: Callable[[ShortlistError, str], Response]

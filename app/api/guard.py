@@ -104,7 +104,7 @@ class Guard:
             self._check_key(scope, authorization, from_page=listed)
 
     def refusal_headers(self, scope: Scope, error: ShortlistError) -> Headers:
-        """The headers of a refusal, beside the problem."""
+        """The headers of a refusal, beside the problem: a listed page may read the reason."""
         headers = [(b"www-authenticate", b"Bearer")] if isinstance(error, Unauthorized) else []
         headers += [(name.lower().encode(), value.encode()) for name, value in headers_of(error).items()]
         origin = next((value for name, value in scope["headers"] if name == b"origin"), b"")

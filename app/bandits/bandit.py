@@ -473,6 +473,7 @@ def bandit_of(
 
 def decision_numbers(record: BanditRecord, dim: int, context: Context | None) -> float:
     """The numbers of a learner, on average, about which a decision says something: those other than 0.
+
     ``dim``: of the arms.
     """
     if context is None or record.filled is None:

@@ -92,7 +92,7 @@ class Bandits:
         self._by_uid: dict[str, Bandit] = {}
         self._newer: dict[str, tuple[str, str]] = {}  # not served here, by name: uid and reason
         self._earlier: BoundedCache[tuple[str, int], Bandit] = BoundedCache(EARLIER_BYTES)
-        # Uids which no poll brought, and uids hidden from a caller: both are answered in the same time. Tokens
+        # Uids which no poll brought, and uids hidden from a caller: both are answered as soon. Tokens
         # name former uids, and none comes twice: a missing one is gone for good.
         self._missed: BoundedCache[str, None] = BoundedCache(MISSED_BYTES)
         self._measuring: dict[bytes, asyncio.Task[BanditRecord]] = {}  # by the stored bandit

@@ -119,8 +119,9 @@ class AttributeSnapshot:
         return [tuple(value) for value in values]
 
     def matches(self, filters: Sequence[Filter], rows: Rows) -> Iterator[Mask]:
-        """Evaluate each filter for these rows: masks (m,), one filter after the other. Cost: one reading of
-        the fields of all filters for these rows; then m entries for each filter.
+        """Evaluate each filter for these rows: masks (m,), one filter after the other.
+
+        Cost: one reading of the fields of all filters for these rows; then m entries for each filter.
         """
         names, blocks = {name for arm_filter in filters for name in arm_filter.fields}, list[ColumnBlock]()
         for first in range(0, len(rows), MAX_ENTRIES):

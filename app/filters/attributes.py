@@ -133,9 +133,10 @@ class AttributeTable:
         self._compact_if_worth()
 
     def take_rows(self, other: AttributeSnapshot, rows: Rows, position: Rows) -> None:
-        """Give rows their fields of another table, where row r is row ``position[r]`` here. A row without
-        fields there has none here. Shapes: rows (n,), each with a position. Cost: the values in the blocks
-        with an entry of these rows.
+        """Give rows their fields of another table, where row r is row ``position[r]`` here.
+
+        A row without fields there has none here. Shapes: rows (n,), each with a position. Cost: the values in
+        the blocks with an entry of these rows.
         """
         entries = other.entries_of(rows)
         is_latest = np.zeros(other.entries, dtype=np.bool_)

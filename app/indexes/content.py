@@ -106,9 +106,10 @@ class IndexContent:
         self.structure = structure
 
     def take_publication(self, job: Adoption, compacted: ArmTable) -> tuple[Rows, bool]:
-        """Take the arms and attributes of a publication, and all changes since the work began. A publication
-        of another process also brings its structure, in place of the one here. Returns the new positions of
-        all rows, and whether the remaining rows keep their order.
+        """Take the arms and attributes of a publication, and all changes since the work began.
+
+        A publication of another process also brings its structure, in place of the one here. Returns the new
+        positions of all rows, and whether the remaining rows keep their order.
         """
         is_adopted = not isinstance(job, Publishing)
         if is_adopted:

@@ -125,8 +125,9 @@ class EligibleRows:
 
 
 def renumbered(before: EligibleRows, position: Rows, table: TableSnapshot) -> EligibleRows:
-    """The same rows in a renumbered table: row r is now ``position[r]``, -1 for a row which is gone. For
-    ``since`` alone: later changes are unknown. Cost: K.
+    """The same rows in a renumbered table: row r is now ``position[r]``, -1 for a row which is gone.
+
+    For ``since`` alone: later changes are unknown. Cost: K.
     """
     rows = position[before.rows]
     mask = np.zeros(table.rows, dtype=np.bool_)
@@ -199,8 +200,9 @@ def _of_no_fields(arm_filter: Filter) -> bool:
 
 
 def _scratch(rows: int) -> NDArray[np.bool_]:
-    """Memory for a mask of so many rows, in whole words, with False after the rows. Unless large, the same
-    memory serves all filters of a thread.
+    """Memory for a mask of so many rows, in whole words, with False after the rows.
+
+    Unless large, the same memory serves all filters of a thread.
     """
     size = -(-rows // _WORD) * _WORD
     mask: NDArray[np.bool_] | None = getattr(_SCRATCH, "mask", None)

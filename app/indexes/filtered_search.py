@@ -90,8 +90,9 @@ def masked_contenders(
 
 
 def _best_let_in(approximate: NDArray[Any], mask: NDArray[np.bool_], error: float) -> Rows | None:
-    """Rows which could be the best of ``mask``; None: none of the first few is in the mask. Where most rows
-    match, this takes much less time than to strike out all others.
+    """Rows which could be the best of ``mask``; None: none of the first few is in the mask.
+
+    Where most rows match, this takes much less time than to strike out all others.
     """
     for _ in range(_LOOKED_AT):
         rows = candidates(approximate, error, 1)

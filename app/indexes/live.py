@@ -181,8 +181,9 @@ class LiveIndex:
         self._note_change()
 
     def describe(self, ids: Sequence[str], documents: Sequence[Document]) -> None:
-        """Give arms their tags and metadata, in place of the former ones; unknown ids are ignored. A replaced
-        arm (``upsert``) has none until it is described. Shapes: ids, documents (n,).
+        """Give arms their tags and metadata, in place of the former ones; unknown ids are ignored.
+
+        A replaced arm (``upsert``) has none until it is described. Shapes: ids, documents (n,).
         """
         content = self.content
         # a catalogue without tags and metadata pays nothing for them

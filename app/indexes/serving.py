@@ -131,8 +131,9 @@ class Serving:
         return "growing" if self.has_grown or self.growing is not None else "planned"
 
     def plan_is_due(self, changes: int, *, is_resting: bool, is_at_rest: bool) -> bool:
-        """True if another plan is due, after so many ``changes`` since the last one. ``is_resting``: the last
-        one was just made. ``is_at_rest``: nobody writes.
+        """True if another plan is due, after so many ``changes`` since the last one.
+
+        ``is_resting``: the last one was just made. ``is_at_rest``: nobody writes.
         """
         stage, plan = self.stage, self.plan
         if stage == "empty":

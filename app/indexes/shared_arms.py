@@ -87,8 +87,9 @@ class SharedArms:
             return None
 
     def tell(self, failure: str | None) -> None:
-        """Tell the other processes why a publication could not be made; None: the publication was made. The
-        file is written over, which takes no room on a full disk.
+        """Tell the other processes why a publication could not be made; None: the publication was made.
+
+        The file is written over, which takes no room on a full disk.
         """
         text = (failure or "").encode()[:_FAILURE_BYTES].ljust(_FAILURE_BYTES)
         with suppress(OSError), (self._folder / _FAILURE).open("r+b") as file:

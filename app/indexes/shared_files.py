@@ -1,7 +1,9 @@
-"""Mapped files of several processes: the arms of a catalogue at one moment, and their attributes. A folder
-has a file for each growing array, and files of all else (``write_packed``), whose headers are written last
-and hold checksums: all is verified before use. Growing arrays have room for more rows, as a table does.
-Appended rows are the process's own (copy on write), so a process goes on writing into its mapped arrays.
+"""Mapped files of several processes: the arms of a catalogue at one moment, and their attributes.
+
+A folder has a file for each growing array, and files of all else (``write_packed``), whose headers are
+written last and hold checksums: all is verified before use. Growing arrays have room for more rows, as a
+table does. Appended rows are the process's own (copy on write), so a process goes on writing into its mapped
+arrays.
 """
 
 from __future__ import annotations
@@ -141,6 +143,7 @@ def write_columns(
     folder: Path, attributes: AttributeSnapshot, position: Rows, *, check: Callable[[], None]
 ) -> None:
     """Write the last entry of every row r with ``position[r]`` >= 0, as the entry of row ``position[r]``.
+
     Raises OSError. Cost: a read of all, and a renumbering of the blocks with other entries.
     """
     rows, blocks = attributes.latest_of(position, check)

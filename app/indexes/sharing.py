@@ -80,8 +80,9 @@ class Sharing:
     def finish(
         self, job: Adoption, content: IndexContent, failure: str | None, *, is_untouched: bool
     ) -> ArmTable | None:
-        """The table of a publication to take; None for cancelled or failed work. ``failure``: of making one.
-        ``is_untouched``: no part of the catalogue was ever here.
+        """The table of a publication to take; None for cancelled or failed work.
+
+        ``failure``: of making one. ``is_untouched``: no part of the catalogue was ever here.
         """
         if job is not self._job:
             return None

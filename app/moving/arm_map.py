@@ -1,4 +1,4 @@
-"""The arms that two catalogues have in common, and the map from the features of the one to the other.
+"""The common arms of two catalogues, and the map from the features of the one to the other.
 
 Everything here is a computation on snapshots, for a thread.
 """
@@ -28,7 +28,7 @@ MOST_COMPARED = 1_000  # arms by which estimates are compared
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommonArms:
-    """Arms that both catalogues have, in one order. ``only_from``, ``only_to``: how many one of them lacks.
+    """Arms of both catalogues, in one order. ``only_from``, ``only_to``: how many one of them lacks.
 
     Shapes: ids (n,), old (n, d), new (n, d').
     """
@@ -42,9 +42,9 @@ class CommonArms:
 
 
 def common_arms(old: Snapshot, new: Snapshot, shown: Mapping[str, int]) -> CommonArms:
-    """The arms that both have; where they are very many, those that were shown and an even sample of others.
+    """The common arms; where they are very many, shown ones and an even sample of others.
 
-    ``shown``: how often arms were shown. Cost: one look-up for each arm, and that of reading the features.
+    ``shown``: how often arms were shown. Cost: one look-up for each arm, and a read of the features.
     """
     rows = old.eligible()
     ids = [old.id_of(row) for row in rows.tolist()]
@@ -109,8 +109,8 @@ def transform_of(arms: ArmMap, bandit: Bandit, constant: float | None) -> Matrix
 def moved_history(
     history: LearnedPrior, arms: CommonArms, bandit: Bandit, constant: float | None
 ) -> LearnedPrior | None:
-    """What a history says of keys, for the features of another catalogue; None: these hardly tell the old
-    ones, so what is left of it would be far too sure. ``constant``: as in ``transform_of``.
+    """The prior of a history, for the features of another catalogue; None: these hardly tell the old ones,
+    and the mapped prior would be far too sure. ``constant``: as in ``transform_of``.
     """
     back = feature_map.fit(arms.new, arms.old, np.ones(len(arms.ids)), intercept=bandit.record.intercept)
     if back.r2 < HISTORY_R2:
@@ -130,7 +130,7 @@ def agreement(
 ) -> float | None:
     """The correlation of the estimates of arms by learners before and after a move; None: of no learner.
 
-    ``after``: the learners of ``before``, in that order. Compares at most ``MOST_COMPARED`` arms.
+    ``after``: the learners of ``before``, in the same order. Compares at most ``MOST_COMPARED`` arms.
     """
     if not before:
         return None
@@ -142,7 +142,7 @@ def agreement(
 
 
 def _estimates(bandit: Bandit, state: LearnerState, features: Matrix) -> Vector:
-    """What a learner expects of arms, in a context of zeros and without ``match``. Shapes: (n, d) -> (n,)."""
+    """A learner's estimates of arms, in a context of zeros and without ``match``. Shapes: (n, d) -> (n,)."""
     theta = bandit.posterior(state.sums).theta
     if bandit.context is not None:
         theta, _ = bandit.context.weights(theta)

@@ -1,4 +1,4 @@
-"""What a move of a bandit would do, as it is answered, and in words.
+"""The effects of a bandit's move, as answered, and in words.
 
 A plan is a frozen value: each step of ``plan_steps`` takes one and returns the next.
 """
@@ -33,22 +33,22 @@ NEW_BANDIT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovePlan:
-    """What a move would do.
+    """The effects of a move.
 
     ``bandit``         as it is
-    ``target``         the catalogue that it moves to
+    ``target``         the new catalogue
     ``carry``          how learners are carried
-    ``arms``           those that both catalogues have
+    ``arms``           the common ones of both catalogues
     ``record``         of the bandit as it will be
-    ``learners``       how many there are
+    ``learners``       their number
     ``sample``         the names of some, by which estimates are compared
     ``arm_map``        between the features of the arms; None: nothing is carried
-    ``space_map``      what the map makes of learners
+    ``space_map``      the map of learners
     ``agreement``      of estimates before and after
-    ``first``          the prior of a history that it has from then on
-    ``prior``          the learned one of the carried learners
+    ``first``          its prior of a history from then on
+    ``prior``          the learned prior of the carried learners
     ``refusals``       why the move is not done; a dry run tells them as warnings
-    ``warnings``       what the caller is told besides
+    ``warnings``       further sentences for the caller
     """
 
     bandit: Bandit
@@ -74,7 +74,7 @@ class MovePlan:
 
     @property
     def r2(self) -> float | None:
-        """The share of the new features that the map explains."""
+        """The share of the new features explained by the map."""
         return None if self.arm_map is None else self.arm_map.forward.r2
 
     @property
@@ -92,9 +92,9 @@ class MovePlan:
         }
 
     def move_record(self, version: int) -> MoveRecord:
-        """What is stored of the move. ``version``: of the bandit, which it makes."""
+        """The stored record of the move. ``version``: of the bandit after the move."""
         transform = None if self.space_map is None else self.space_map.transform
-        # that of the catalogue is kept with the catalogue
+        # the catalogue's own prior is kept with the catalogue
         first = self.first if self.target.record.prior is None else None
         return MoveRecord(
             number=self.record.space,
@@ -115,7 +115,7 @@ class MovePlan:
 
 
 def words_of(plan: MovePlan) -> list[str]:
-    """What becomes of what was learned, in words."""
+    """The fate of the learners, in words."""
     if plan.carry == "none":
         return ["nothing of what was learned is kept: learners begin from nothing"]
     if not plan.learners:
@@ -123,8 +123,8 @@ def words_of(plan: MovePlan) -> list[str]:
     if plan.r2 is None:
         return []
     told = plan.r2 if plan.agreement is None else (plan.r2 + plan.agreement) / 2.0
-    kept = "be kept almost wholly" if told >= 0.8 else "be kept in part" if told >= 0.3 else "hardly be kept"
-    return [f"what was learned will {kept}: the map explains {plan.r2:.0%} of the new features"]
+    fate = "be kept almost wholly" if told >= 0.8 else "be kept in part" if told >= 0.3 else "hardly be kept"
+    return [f"what was learned will {fate}: the map explains {plan.r2:.0%} of the new features"]
 
 
 def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> Sequence[ShortlistError]:
@@ -145,7 +145,7 @@ def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> Seque
 
 
 def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> list[str]:
-    """What the new catalogue lacks, or what begins again."""
+    """Warnings of losses in the new catalogue, and of parts which begin again."""
     bandit, target, warnings = plan.bandit, plan.target, list[str]()
     if plan.arms.only_from and not plan.refusals:
         source = bandit.record.catalogue

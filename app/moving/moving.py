@@ -41,9 +41,9 @@ class Moving:
     async def move(
         self, name: str, catalogue: str, carry: Carry, *, dry_run: bool, by: str | None
     ) -> dict[str, Any]:
-        """Move a bandit, or say what that would do; the answer, as the API gives it.
+        """Move a bandit, or plan the move; return the answer of the API.
 
-        Repeated, it answers the same. Raises NotFound, Conflict (another move is under way), TooDifferent,
+        A repeated call answers the same. Raises NotFound, Conflict (another move is under way), TooDifferent,
         Invalid (no common arm; the bandit cannot have this catalogue), Unavailable.
         """
         async with self._one:
@@ -91,7 +91,7 @@ class Moving:
         return (await self._steps.moves.of(bandit.uid, space)).get(space)
 
     async def _under_way(self, bandit: Bandit) -> tuple[MoveRecord, float] | None:
-        """The last move, and the share of partitions that are done; None: all are, or there was none."""
+        """The last move, and the share of finished partitions; None: all are, or there was no move."""
         space, last = bandit.record.space, await self._last(bandit)
         if last is None or self._carried.get(bandit.uid, 0) >= space:
             return None

@@ -1,8 +1,8 @@
 """Planning a move: each step takes a plan and returns the next.
 
-begin       the arms that both catalogues have, and the bandit's record in the new one
-fit         the map between the features of these arms, and what it makes of learners
-refuse      what the new catalogue or the store makes impossible
+begin       the common arms of both catalogues, and the bandit's record in the new one
+fit         the map between the features of these arms, and its effect on learners
+refuse      reasons of the new catalogue or the store against the move
 compare     estimates before and after, and the learned prior of the carried learners
 
 Planning changes nothing: a dry run ends with the plan.
@@ -74,7 +74,7 @@ class PlanSteps:
     policies: Any
 
     async def plan(self, bandit: Bandit, target: Catalogue, carry: Carry) -> MovePlan:
-        """What a move would do. Raises Unavailable.
+        """The plan of a move. Raises Unavailable.
 
         Cost: a read of all learners' names, and of 20,000 rows.
         """
@@ -91,7 +91,9 @@ class PlanSteps:
         return plan.warn(words_of(plan)).warn(warnings_of(plan, policy, self.quotas.rules(bandit)))
 
     async def _count_shown(self, bandit: Bandit) -> Mapping[str, int]:
-        """How often arms were shown, by the newest rows of the decision log of this catalogue."""
+        """The number of times each arm was shown, by the newest rows of the decision log of this
+        catalogue.
+        """
         counts, left = Counter[str](), MOST_ROWS
         if bandit.record.log is None:
             return counts
@@ -130,7 +132,7 @@ class PlanSteps:
         )
 
     async def _sample_learners(self, bandit: Bandit) -> tuple[int, Sequence[str]]:
-        """How many learners there are, and the names of some, the same for the same learners."""
+        """The number of learners, and the names of some, the same for the same learners."""
         count, sample = 0, list[str]()
         for partition in range(self.store.partitions):
             names = await self.store.learners.names(partition, bandit.uid)
@@ -141,7 +143,9 @@ class PlanSteps:
         return count, sample
 
     async def _begin_anew(self, plan: MovePlan) -> MovePlan:
-        """With the directions of a bandit that is made in the catalogue: none of its learners is carried."""
+        """The plan with the directions of a bandit made in the new catalogue: none of its learners is
+        carried.
+        """
         arms = await self.catalogues.sampled(plan.target)
         try:
             record = await MEASURING.run(partial(contexts.with_directions, plan.record, arms))
@@ -175,7 +179,9 @@ class PlanSteps:
         )
 
     async def _compare(self, plan: MovePlan) -> MovePlan:
-        """How far estimates before and after agree, and the prior of the carried learners."""
+        """The plan with the agreement of estimates before and after, and the prior of the carried
+        learners.
+        """
         plan = await self._begin_prior(plan)
         if (space_map := plan.space_map) is None:
             return plan
@@ -197,7 +203,7 @@ class PlanSteps:
         return replace(plan, agreement=await MEASURING.run(work))
 
     async def _begin_prior(self, plan: MovePlan) -> MovePlan:
-        """With the prior of the history that the bandit has from then on, as if it had no keys."""
+        """The plan with the bandit's prior of a history from then on, as if there were no keys."""
         first = await MEASURING.run(partial(first_prior, plan.record, plan.target.record.prior))
         if first is None and plan.arm_map is not None and takes_history(plan.record):
             before = await self.fits.first(plan.bandit)
@@ -207,7 +213,7 @@ class PlanSteps:
         return replace(plan, first=first, prior=first)
 
     async def _spaces(self, plan: MovePlan) -> Spaces:
-        """The moves of the bandit, with the one that is planned."""
+        """The moves of the bandit, with the planned one."""
         uid = plan.bandit.uid
         maps = dict((await self.moves.maps({uid: plan.bandit.record.space}))[uid])
         if plan.space_map is not None:

@@ -1,1 +1,1 @@
-"""The types of everything that is stored, and how they are encoded."""
+"""The types of all stored records, and their encoding."""

@@ -1,8 +1,8 @@
-"""What a reward teaches its arm beyond features: the pair of numbers in a token, and the sums of an arm.
+"""Rewards of arms beyond their features: the pair of numbers in a token, and the sums of an arm.
 
-A token has two numbers of each arm that it shows, and of each signal: what was expected of the arm, x.E of
-the key's learner, and the effect that it was served with. As float32 both have the same value in a choice, in
-its token, and in the entries of its rewards.
+A token has two numbers of each shown arm, and of each signal: the expected reward of the arm, x.E of the
+key's learner, and the served effect. As float32 both have the same value in a choice, in its token, and in
+the entries of its rewards.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MOST_PAIRS = 4_096  # of arms and signals, in one token
 
 
 class ArmClock(msgspec.Struct, frozen=True):
-    """The time by which sums of arms fade. It runs as fast as the half-life of now says, and stands still
-    while there is none: so a change of the half-life changes nothing that was before it.
+    """The time by which sums of arms fade. Its rate follows from the present half-life, and is 0 without one:
+    so a change of the half-life changes nothing from before.
 
     ``half_life_s``          of all sums of a bandit, by this clock
-    ``since_ms``, ``at_ms``  what the clock showed at a time
-    ``rate``                 its milliseconds in a millisecond; 0: it stands still
+    ``since_ms``, ``at_ms``  a time, and the clock's time then
+    ``rate``                 its milliseconds in a millisecond; 0: the clock stands still
     """
 
     half_life_s: float
@@ -36,7 +36,7 @@ class ArmClock(msgspec.Struct, frozen=True):
     rate: float = 1.0
 
     def at(self, ms: int) -> int:
-        """What it shows, ``ms`` since 1970; before ``since_ms`` as if it had always run as now."""
+        """The clock's time at ``ms`` since 1970; before ``since_ms`` as if it had always run at this rate."""
         return self.at_ms + round(self.rate * (ms - self.since_ms))
 
     def of_half_life(self, half_life_s: float | None, now_ms: int) -> ArmClock:
@@ -56,14 +56,14 @@ class ArmSums(msgspec.Struct, frozen=True, array_like=True):
     """The sums of one arm, of the rewards of one partition and of the features of one revision: see
     ``shortlist.linear.arm_effects``.
 
-    ``version``      how many entries were added since these features came
-    ``decisions``    how many decisions are in the sums: without any there are none
-    ``space``, ``revision``   the move and the features of the arm that they are of: later ones begin anew
+    ``version``      number of entries added since these features came
+    ``decisions``    number of decisions in the sums: without any there are no sums
+    ``space``, ``revision``   the move and the features of the arm to which they belong: later ones begin anew
     ``time_ms``      with a half-life: when the newest decision was made, by the ``ArmClock``; the sums are
                      discounted to it
     ``n``, ``F``     of all signals together; ``R``, ``Q`` of each
-    ``R_error``, ``Q_error``   what is to be taken off ``R`` and ``Q``, as in ``RidgeSums``: rewards of a key
-                     that is forgotten go without a trace, however large
+    ``R_error``, ``Q_error``   subtracted from ``R`` and ``Q``, as in ``RidgeSums``: rewards of a forgotten
+                               key go without a trace, however large
     ``half_life_s``  of the ``ArmClock``, where an entry has named it
 
     R and Q of fewer signals are 0 in the others.
@@ -84,7 +84,7 @@ class ArmSums(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MergedSums(msgspec.Struct, frozen=True, array_like=True):
-    """Sums of an arm of revisions that no token names any more, of one partition, as a fit merged them.
+    """Sums of an arm over revisions which no token names any more, of one partition, merged by a fit.
 
     As ``ArmSums``, of each signal by itself, faded to the features of ``revision``.
     """

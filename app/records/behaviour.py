@@ -3,9 +3,10 @@
 ``shortlist-embeddings`` makes and fills them.
 
 Notation
-    t           features of an arm in the catalogue that is followed (T,)
-    x, n        embedding of an arm by behaviour (d,), and how many keys liked it; absent of most new arms
-    W, b, k     what places an arm by its fields: (d, T), (d,), and how many likes that is worth
+    t           features of an arm in the followed catalogue (T,)
+    x, n        embedding of an arm by behaviour (d,), and the number of keys with a like; absent for most new
+                arms
+    W, b, k     the map of an arm's fields to an embedding: (d, T), (d,), and its weight in likes
 
 Features are (n x + k (W t + b)) / (n + k), after t itself where the embedding stands beside the table.
 """
@@ -16,17 +17,17 @@ import msgspec
 
 
 class BehaviourRecord(msgspec.Struct, frozen=True):
-    """What a catalogue is an embedding of. It is stored with the catalogue, and never changes.
+    """The source of a catalogue made as an embedding. Stored with the catalogue, and never changed.
 
-    ``follows``, ``follows_uid``    the catalogue that it follows
+    ``follows``, ``follows_uid``    the followed catalogue
     ``linear``, ``shift``           W row by row, and b: float32
     ``kappa``                       k
-    ``rewards``, ``keys``, ``arms`` how much behaviour there was, and of how many arms
-    ``without``                     how many arms had none
-    ``beside``                      whether the features begin with those of the table
-    ``held_out``                    the squared error on rewards that were held out, before and after
-    ``made_for``                    the id of the job that judged a log; it begins with the uid of the bandit;
-                                    "": it was made by hand
+    ``rewards``, ``keys``, ``arms`` the amount of behaviour, and the number of its arms
+    ``without``                     number of arms without any
+    ``beside``                      True if the features begin with those of the table
+    ``held_out``                    the squared error on held-out rewards, before and after
+    ``made_for``                    the id of the job with a judgement of a log; it begins with the uid of the
+                                    bandit; "": made by hand
     """
 
     follows: str

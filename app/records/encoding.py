@@ -1,20 +1,20 @@
-"""How what people have becomes numbers: contexts of choices, and metadata of arms. Named fields, by kind.
+"""Encoding of contexts of choices, and of metadata of arms, as numbers. Named fields, by kind.
 
     kind        value               numbers
-    category    a string            one for each of ``values``: 1 for the value given, 0 for all others
-    categories  strings, or one     the same, 1 for each of those given
+    category    a string            one for each of ``values``: 1 for the given value, 0 for all others
+    categories  strings, or one     the same, 1 for each given one
     cycle       a number v          cos and sin of 2 pi v / period, so that a period ends next to its start
     number      a number v          (v - mean) / scale; with ``log`` (log(1 + v) - mean) / scale
     hash        a text              ``size``: each word adds 1 or -1 to one; then they are scaled to length 1
 
 Words of a text are separated by white space, and A to Z count as a to z; anything else is part of its word.
-The slot of a word is told by its BLAKE2b hash. That knows no locale and no Unicode tables, so a text means
-the same numbers on every machine, forever. Half of the words subtract, so that words which share a slot do
-not look like more of the same (feature hashing: Weinberger et al. 2009).
+The slot of a word follows from its BLAKE2b hash. The hash knows no locale and no Unicode tables, so a text
+means the same numbers on every machine, forever. Half of the words subtract: words in one slot do not look
+like more of the same (feature hashing: Weinberger et al. 2009).
 
-A field that is absent or null, and a value that is not among ``values``, are zeros; of a number that is the
-mean. No constant 1 is added: what is the same in every context is learned by theta. The numbers are float32,
-and it is their float32 values that are used and learned from.
+A field which is absent or null, and a value not among ``values``, are zeros, which for a number is the mean.
+No constant 1 is added: the part common to all contexts is learned by theta. The numbers are float32, and
+their float32 values are used and learned from.
 
 A context may also be a plain vector, which stays as it is. Numbers of an arm for one request (``MatchRule``)
 are named fields too. Arms are in ``features``.
@@ -62,7 +62,7 @@ _Value = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
 
 
 class WrongValue(Exception):
-    """A value that its field does not take; the text says what it takes."""
+    """A value which its field does not take; the text says what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +150,9 @@ zeros; raises WrongValue.
 
 
 def words_of_slots(size: int, texts: Iterable[tuple[str, int]]) -> list[list[str]]:
-    """What each number of a hashed field says: its words in these texts, the most frequent first.
+    """The words behind each number of a hashed field, from these texts, the most frequent first.
 
-    ``texts``: with how often each is there. Words that add -1 begin with "-". Cost: 2 us a word.
+    ``texts``: each with its number of occurrences. Words that add -1 begin with "-". Cost: 2 us a word.
     """
     counts = [Counter[str]() for _ in range(size)]
     hashed = Hash(size, 0)
@@ -166,9 +166,9 @@ def words_of_slots(size: int, texts: Iterable[tuple[str, int]]) -> list[list[str
 class FieldKind:
     """One row of the table.
 
-    ``make``    its encoder, of a field that has all its parameters, and for texts of so many characters
-    ``needs``   parameters that must be given
-    ``takes``   parameters that may be given, and what they are otherwise
+    ``make``    its encoder, for a field with all its parameters, and for texts of so many characters
+    ``needs``   required parameters
+    ``takes``   optional parameters, and their defaults
     """
 
     make: Callable[[EncodedField, int], FieldEncoder]
@@ -218,7 +218,7 @@ EncodedFieldList = Annotated[list[EncodedField], Field(min_length=1, max_length=
 
 
 def completed_fields(fields: Sequence[EncodedField], where: FieldPath) -> list[EncodedField]:
-    """The fields with their defaults. Raises Invalid, naming everything that is wrong below ``where``."""
+    """The fields with their defaults. Raises Invalid, with every error below ``where``."""
     errors: list[tuple[FieldPath, str]] = []
     names = [field.name for field in fields]
     done = []
@@ -249,7 +249,7 @@ def completed_fields(fields: Sequence[EncodedField], where: FieldPath) -> list[E
 
 
 class FieldsEncoding:
-    """The encoding of fields that are completed: which numbers each has. ``dim`` is how many there are."""
+    """The encoding of completed fields: the numbers of each. ``dim``: the count of all numbers."""
 
     def __init__(self, fields: Iterable[EncodedField], *, max_text_chars: int = MAX_TEXT_CHARS) -> None:
         self._fields: dict[str, tuple[FieldEncoder, slice]] = {}
@@ -272,7 +272,7 @@ class FieldsEncoding:
     def write_all(
         self, values: Mapping[str, object], numbers: Numbers32, where: FieldPath, unknown: str
     ) -> list[tuple[FieldPath, str]]:
-        """Write the numbers of all fields that have a value, in place of zeros.
+        """Write the numbers of all fields with a value, in place of zeros.
 
         Returns the first ``MAX_ERRORS`` mistakes, below ``where``; ``unknown`` is said of a name of no field.
         """
@@ -298,7 +298,7 @@ class ContextRule(Document, frozen=True, omit_defaults=True):
 
 
 def completed(rule: ContextRule) -> ContextRule:
-    """The rule with the defaults of its fields. Raises Invalid, naming everything that is wrong."""
+    """The rule with the defaults of its fields. Raises Invalid, with every error."""
     if (rule.dim is None) == (rule.fields is None):
         raise Invalid("context must have dim or fields, and not both", path=_HERE)
     if rule.fields is None:
@@ -307,7 +307,7 @@ def completed(rule: ContextRule) -> ContextRule:
 
 
 class Encoding:
-    """The encoding of a ``rule`` that is ``completed``. ``dim`` is m, how many numbers a context becomes."""
+    """The encoding of a ``completed`` rule. ``dim`` is m, the count of a context's numbers."""
 
     def __init__(self, rule: ContextRule) -> None:
         self._fields = FieldsEncoding(rule.fields or ())
@@ -317,14 +317,14 @@ class Encoding:
 
     @property
     def columns(self) -> Sequence[str] | None:
-        """What each number means; None for a plain vector."""
+        """The meaning of each number; None for a plain vector."""
         return None if self._is_plain else self._fields.columns
 
     def encode(self, context: object) -> Numbers32:
-        """Return u. Shape: (m,). Raises Invalid, DimensionMismatch: every field that is wrong is named."""
-        return self._plain(context) if self._is_plain else self._named(context)
+        """Return u. Shape: (m,). Raises Invalid, DimensionMismatch: with every wrong field."""
+        return self._encode_plain(context) if self._is_plain else self._encode_named(context)
 
-    def _plain(self, context: object) -> Numbers32:
+    def _encode_plain(self, context: object) -> Numbers32:
         if not isinstance(context, list):
             raise Invalid(f"context must be a list of {self.dim} numbers", path=_HERE)
         if len(context) != self.dim:
@@ -339,7 +339,7 @@ class Encoding:
             raise Invalid.many(errors[:MAX_ERRORS])
         return np.array(context, dtype=np.float64).astype(np.float32)
 
-    def _named(self, context: object) -> Numbers32:
+    def _encode_named(self, context: object) -> Numbers32:
         if not isinstance(context, dict):
             raise Invalid("context must be an object of named fields", path=_HERE)
         if sum(map(chars_of, context.values())) > MAX_TEXTS_CHARS:
@@ -359,7 +359,7 @@ class MatchRule(Document, frozen=True, omit_defaults=True):
 
 
 def completed_match(rule: MatchRule) -> MatchRule:
-    """The rule with the defaults of its fields. Raises Invalid, naming everything that is wrong."""
+    """The rule with the defaults of its fields. Raises Invalid, with every error."""
     fields = completed_fields(rule.fields, (*_MATCH, "fields"))
     dim = FieldsEncoding(fields).dim
     if dim > MAX_MATCH_DIM:
@@ -369,7 +369,7 @@ def completed_match(rule: MatchRule) -> MatchRule:
 
 
 class MatchEncoding(FieldsEncoding):
-    """The encoding of a ``rule`` that is ``completed_match``. ``dim`` is m.
+    """The encoding of a rule from ``completed_match``. ``dim`` is m.
 
     ``reads_texts``: words of texts are hashed.
     """
@@ -382,7 +382,7 @@ class MatchEncoding(FieldsEncoding):
 
 
 def chars_of(value: object) -> int:
-    """How many characters the texts of a value have."""
+    """The number of characters in the texts of a value."""
     if isinstance(value, list):
         return sum(len(member) for member in value if isinstance(member, str))
     return len(value) if isinstance(value, str) else 0

@@ -1,16 +1,16 @@
-"""How the numbers of an arm are made from what its owner has: fields of its metadata, and an embedding.
+"""Features of an arm, made from the owner's data: fields of its metadata, and an embedding.
 
 Notation
     f           numbers of the declared fields; 0 without fields
-    e           numbers of an embedding as it is given; a plain vector of features counts as one
+    e           numbers of a given embedding; a plain vector of features counts as one
     d           dimension of the catalogue, f + e, or f + to with a reduction
-    B           the basis of the reduction (to, e): what is kept of an embedding z is B z
-    raw         what an arm is made from (f + e,): the numbers of its fields, and its embedding
+    B           the basis of the reduction (to, e): an embedding z is reduced to B z
+    raw         the source of an arm (f + e,): the numbers of its fields, and its embedding
 
-An arm is [fields ; B z], and a query that is an embedding z is [0 ; B z]. What is reduced is computed in
-float32 and in blocks of one size: the same arm has the same bits, whatever it was sent together with.
+An arm is [fields ; B z], and the query of an embedding z is [0 ; B z]. Reduced numbers are computed in
+float32 and in blocks of one size: the same arm has the same bits, with whichever others it was sent.
 
-Without a basis that was given, the arms are kept as they are until one is fitted to them. Until then their
+Without a given basis, the arms are kept as they are until one is fitted to them. Until then their
 features are [fields ; 0], and their embeddings stand in their documents.
 """
 
@@ -58,8 +58,8 @@ REDUCE_CURE = (
 
 
 class ReduceRule(Document, frozen=True, omit_defaults=True):
-    """To how many numbers an embedding is reduced. ``basis``: by these rows; absent: by those that fit the
-    arms best, once there are enough.
+    """To how many numbers an embedding is reduced. ``basis``: by these rows; absent: by the rows of best fit
+    to the arms, once there are enough.
     """
 
     to: Annotated[int, Field(ge=1, le=MAX_REDUCED)]
@@ -81,8 +81,8 @@ class EmbeddingRule(Document, frozen=True, omit_defaults=True):
 
 
 class FeaturesRule(Document, frozen=True, omit_defaults=True):
-    """What the features of a catalogue are made from: ``fields`` of the metadata, an ``embedding``, or both,
-    the fields first.
+    """The source of a catalogue's features: ``fields`` of the metadata, an ``embedding``, or both, the
+    fields first.
     """
 
     fields: EncodedFieldList | None = None
@@ -90,10 +90,10 @@ class FeaturesRule(Document, frozen=True, omit_defaults=True):
 
 
 class Reduction(msgspec.Struct, frozen=True):
-    """A basis, float32 row by row, and what it keeps of the ``arms`` that it was fitted to.
+    """A basis, float32 row by row, and the share which it keeps of the ``arms`` of its fit.
 
-    ``arms`` 0: it was given; then nobody knows what it keeps. ``overlap``: of the 10 nearest arms, those that
-    are nearest after the reduction too.
+    ``arms`` 0: a given basis, whose share is unknown. ``overlap``: of the 10 nearest arms, the number which
+    stay nearest after the reduction.
     """
 
     basis: bytes
@@ -143,11 +143,11 @@ def _checked_basis(reduce: ReduceRule, dim: int) -> Reduction:
 
 
 class FeatureEncoding:
-    """How a catalogue makes the features of an arm. ``rule`` None: they are given, ``dim`` of them.
+    """The encoding of a catalogue's arms as features. ``rule`` None: features are given, ``dim`` of them.
 
-    ``embedding_dim``   e, how many features an arm is given with; 0: none
-    ``columns``         what each number means; None for plain features
-    ``is_fitted``       whether the features are what is searched: not while a basis is missing
+    ``embedding_dim``   e, the number of an arm's given features; 0: none
+    ``columns``         the meaning of each number; None for plain features
+    ``is_fitted``       True if searches can use the features: not while a basis is missing
     """
 
     def __init__(self, rule: FeaturesRule | None, reduction: Reduction | None, dim: int) -> None:
@@ -177,7 +177,7 @@ class FeatureEncoding:
 
     @property
     def listed(self) -> Mapping[str, Sequence[str]]:
-        """The values of the fields that list theirs."""
+        """The values of the fields with a list."""
         fields = (self.rule.fields if self.rule is not None else None) or ()
         return {field.name: field.values for field in fields if field.values is not None}
 
@@ -198,10 +198,10 @@ class FeatureEncoding:
         metadata: Mapping[str, Any],
         where: FieldPath = (),
     ) -> Sequence[float] | NDArray[np.floating]:
-        """What an arm is made from. ``where``: the path of the arm, which errors begin with.
+        """The source numbers of an arm. ``where``: the path of the arm, with which errors begin.
 
-        ``features`` of a catalogue without an embedding may be absent, or those that an answer had: then they
-        must be what the metadata says. Shapes: (e,) -> (f + e,). Raises Invalid, DimensionMismatch.
+        ``features`` of a catalogue without an embedding may be absent, or those of an earlier answer: then
+        they must agree with the metadata. Shapes: (e,) -> (f + e,). Raises Invalid, DimensionMismatch.
         """
         if self.embedding_dim and features is NO_FEATURES:
             raise Invalid(f"features is required: {self.embedding_dim} numbers", path=(*where, "features"))
@@ -234,7 +234,8 @@ class FeatureEncoding:
         return numbers
 
     def features(self, raw: NDArray[np.floating]) -> NDArray[np.float64]:
-        """What is searched; zeros for an embedding whose basis is missing. Shapes: (n, f + e) -> (n, d).
+        """The features for searches; zeros for an embedding whose basis is missing. Shapes: (n, f + e) -> (n,
+        d).
 
         Cost: n e to.
         """
@@ -247,7 +248,7 @@ class FeatureEncoding:
         return result
 
     def query(self, embedding: Sequence[float]) -> Vector:
-        """The query that an embedding is. Shapes: (e,) -> (d,). Raises Invalid, DimensionMismatch."""
+        """The query of an embedding. Shapes: (e,) -> (d,). Raises Invalid, DimensionMismatch."""
         if self.rule is None or not self.embedding_dim:
             raise Invalid("this catalogue has no embedding: give query", path=("embedding",))
         if len(embedding) != self.embedding_dim:
@@ -272,7 +273,7 @@ def named_in_detail(errors: Sequence[tuple[FieldPath, str]], skipped: int = 0) -
 
 
 def value_of(name: str, tags: Sequence[str], metadata: Mapping[str, Any]) -> tuple[FieldPath, object]:
-    """The path of a field in an arm and its value, None where it is absent; by the names of filters."""
+    """The path of a field in an arm and its value, None if absent; by the names of filters."""
     if name == TAGS:
         return (TAGS,), list(tags) or None
     if name in metadata or "." not in name:
@@ -284,7 +285,7 @@ def value_of(name: str, tags: Sequence[str], metadata: Mapping[str, Any]) -> tup
 
 
 def warnings_of(encoding: FeatureEncoding) -> Iterable[str]:
-    """What many features cost, and how they become fewer."""
+    """Warnings of the cost of many features, with a way to fewer."""
     dim = encoding.dim
     if dim > LARGE_DIM:
         megabytes, times = 8 * dim * (dim + 3) / 1e6, (dim / 64) ** 2

@@ -1,4 +1,4 @@
-"""What a history knows of keys, as it is stored with a catalogue: ``shortlist.linear.history_prior``."""
+"""A history's knowledge of keys, as stored with a catalogue: ``shortlist.linear.history_prior``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MAX_PRIOR_DIM = 256  # it is stored with the catalogue, which each process reads
 
 
 class HistoryPriorRecord(msgspec.Struct, frozen=True):
-    """It never changes. All are of ``HistoryPrior``; ``mean`` and the lower triangle of ``covariance`` are
-    float64, for whatever features the catalogue has.
+    """Never changed. All fields are of ``HistoryPrior``; ``mean`` and the lower triangle of ``covariance``
+    are float64, for whatever features the catalogue has.
     """
 
     mean: bytes
@@ -28,12 +28,12 @@ class HistoryPriorRecord(msgspec.Struct, frozen=True):
         return len(self.mean) // 8
 
     def prior(self) -> HistoryPrior:
-        """Raises ValueError, if it is none. Cost: O(d^3)."""
+        """Decode the prior. Raises ValueError for a wrong one. Cost: O(d^3)."""
         mean, lower = (np.frombuffer(data, dtype="<f8") for data in (self.mean, self.covariance))
         if len(lower) != len(mean) * (len(mean) + 1) // 2:
             raise ValueError("the covariance must be a lower triangle, row by row")
-        whole = whole_of(lower, len(mean))
-        prior = HistoryPrior(mean, whole, self.noise, self.liking, self.keys, self.directions)
+        covariance = whole_of(lower, len(mean))
+        prior = HistoryPrior(mean, covariance, self.noise, self.liking, self.keys, self.directions)
         prior.check()
         return prior
 
@@ -46,7 +46,7 @@ def history_record(prior: HistoryPrior) -> HistoryPriorRecord:
 
 def whole_of(lower: Vector, dim: int) -> Matrix:
     """A symmetric matrix from its lower triangle."""
-    whole = np.zeros((dim, dim))
-    whole[np.tril_indices(dim)] = lower
-    whole += np.tril(whole, -1).T
-    return whole
+    covariance = np.zeros((dim, dim))
+    covariance[np.tril_indices(dim)] = lower
+    covariance += np.tril(covariance, -1).T
+    return covariance

@@ -1,4 +1,4 @@
-"""The answer that is kept for an ``event_id``: what it cannot be made from again."""
+"""The answer kept for an ``event_id``: the parts which cannot be made again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from app.records.records import unpack
 
 
 class KeptChoice(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """``token``: the bytes of the token, compressed; it names the arms. ``asked``: digest of the request.
+    """``token``: the bytes of the token, compressed, with the arms. ``asked``: digest of the request.
 
     ``scores``, ``propensities``   of each arm; None: the policy knows no propensities
-    ``pinned``                     places of the arms that are, from 0
+    ``pinned``                     places of the pinned arms, from 0
     """
 
     token: bytes
@@ -34,7 +34,7 @@ class KeptChoice(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
 
 
 def token_of(data: bytes) -> bytes | None:
-    """The bytes of the token of a packed ``KeptChoice``; None if it cannot be read."""
+    """The bytes of the token of a packed ``KeptChoice``; None if unreadable."""
     try:
         return zlib.decompress(unpack(data, KeptChoice).token)
     except (zlib.error, msgspec.MsgspecError):

@@ -1,13 +1,13 @@
-"""Entries of the reward log: what each of them says, and the one codec that writes and reads it.
+"""Entries of the reward log: their types, and the one codec which writes and reads them.
 
-An entry is a field of a stream, beside the learner that it is of and what came before it (``LogEntry``):
+An entry is a field of a stream, beside its learner and the signals before (``LogEntry``):
 
-    1  RewardEntry    a reward, a default or an observation: what a learner, and an arm, learn from it
-    2  StateEntry     a state, for a learner that has none
+    1  RewardEntry    a reward, a default or an observation: the lesson for a learner, and for an arm
+    2  StateEntry     a state, for a learner without one
     3  ForgetEntry    the learner starts again
     4  MoveEntry      all learners of the bandit are of another catalogue from here on
 
-Each is a msgpack array that begins with its number. A new field goes to the end, and has a default.
+Each is a msgpack array with its number first. A new field goes to the end, and has a default.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ MOVED = "_moved"  # in the entry of a move: it stands for all learners of the ba
 
 
 class RewardEntry(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """What is learned from one reward.
+    """The lesson of one reward.
 
     ``features``    of the arm when it was chosen, in its context, as the learner has them: float64, (D,)
     ``value``       the reward
     ``kind``        "other": a warm start, which names no decision and no arm
     ``id``          of the decision, or of the observation
     ``arm``, ``revision``   the arm, and of its features
-    ``decided_ms``  when the arm was chosen, or what was observed happened
-    ``logged``      whether the decision is in the decision log
-    ``space``       which move of the bandit the features are from, 0: none
-    ``context``     as it was encoded, float32; None: the bandit has none
-    ``examined``    by what the features are multiplied; None: the bandit has no ``position``
-    ``served``      with arm effects, of each signal: what is taken off the reward before the key learns
-    ``expected``    of each signal: what is taken off before the arm learns; (): the arm learns nothing
+    ``decided_ms``  when the arm was chosen, or the observed event happened
+    ``logged``      True if the decision is in the decision log
+    ``space``       number of the last move of the bandit before the features, 0: none
+    ``context``     the encoded one, float32; None: the bandit has none
+    ``examined``    the factor of the features; None: the bandit has no ``position``
+    ``served``      with arm effects, of each signal: subtracted from the reward before the key learns
+    ``expected``    of each signal: subtracted before the arm learns; (): the arm learns nothing
     ``half_life_s`` 0: nothing is discounted for the key
-    ``signal``      place of the signal that the reward is of, 0 where there is one; None: the entry is of all
-                    signals together, and ``defaults`` are their values
+    ``signal``      place of the reward's signal, 0 for the only one; None: the entry is of all signals
+                    together, and ``defaults`` are their values
     ``sums``        rewards of this signal are summed; else a later one takes the place of one before
-    ``defaults``    of each signal, or of the only reward, while nothing has come; what is missing is 0
-    ``arm_time``    by which the arm fades; None: as the key, by ``half_life_s`` and ``decided_ms``
-    ``at_place``    where the arm stood in a list of a bandit that learns of its places; None: of no such one
+    ``defaults``    of each signal, or of the only reward, while none has come; missing ones are 0
+    ``arm_time``    the time by which the arm fades; None: as the key, by ``half_life_s`` and ``decided_ms``
+    ``at_place``    where the arm stood in a list, for bandits which learn of places; None for others
     """
 
     features: bytes
@@ -73,7 +73,7 @@ class RewardEntry(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False)
 
     @property
     def weight(self) -> float:
-        """What the reward weighs, beside those of other places."""
+        """The weight of the reward, beside rewards of other places."""
         return 1.0 if self.at_place is None else self.at_place.weight
 
 
@@ -84,7 +84,7 @@ class StateEntry(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
 
 
 class ForgetEntry(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
-    """What the learner knew, and what it has taught arms, goes."""
+    """The learner's state, and its contributions to arms, go."""
 
 
 class MoveEntry(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
@@ -98,23 +98,23 @@ Content = RewardEntry | StateEntry | ForgetEntry | MoveEntry
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The content of an entry that another program wrote, or a later version."""
+    """The content of an entry written by another program, or by a later version."""
 
     reason: str
 
 
 class DecodedEntry(NamedTuple):
-    """An entry with what it says."""
+    """An entry with its decoded content."""
 
     entry: LogEntry
     content: Content | Unreadable
 
 
 class WaitingDecision(msgspec.Struct, frozen=True, array_like=True):
-    """A decision that waits for rewards.
+    """A decision waiting for rewards.
 
     ``known_entry``   as in ``storage.types.RewardWrite``
-    ``defaults``      for each arm, the entry that its default makes
+    ``defaults``      for each arm, the entry made of its default
     ``places``        of the arms among those of the decision, if it has a row in the decision log
     """
 
@@ -130,7 +130,7 @@ _decode = msgspec.msgpack.Decoder(Content).decode
 
 
 def decoded(entry: LogEntry) -> DecodedEntry:
-    """An entry with what it says: at the door of whoever reads a log, once. Cost: a microsecond."""
+    """Decode an entry: at the door of each reader of a log, once. Cost: a microsecond."""
     try:
         return DecodedEntry(entry, _decode(entry.payload))
     except msgspec.DecodeError as error:
@@ -143,7 +143,7 @@ def decoded_all(entries: Iterable[LogEntry]) -> list[DecodedEntry]:
 
 
 def dim_of(content: Content | Unreadable) -> int:
-    """The dimension of the learner that an entry changes, or a little more; 0 where it tells none."""
+    """The dimension of the learner changed by an entry, or a little more; 0 where unknown."""
     if isinstance(content, RewardEntry):
         return len(content.features) // NUMBER_BYTES
     if isinstance(content, StateEntry):  # which has d (d + 3) numbers

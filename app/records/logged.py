@@ -1,14 +1,14 @@
-"""What the decision log keeps of a decision and its rewards, beyond what the token says anyway.
+"""The decision log's record of a decision and its rewards, beyond the fields of the token.
 
-A token of a decision that is logged holds a ``LogPart``, so its row can be made from it. The fields of the
-request (``LoggedRequest``) are packed into it, behind a byte that is the format:
+The token of a logged decision holds a ``LogPart``, from which its row can be made. The fields of the request
+(``LoggedRequest``) are packed there, behind a byte for the format:
 
     1       msgpack
     2       msgpack, compressed
-    none    it was larger than ``MOST_ASKED`` bytes and is left out
+    none    larger than ``MOST_ASKED`` bytes, left out
 
-A reward takes ``REWARD_BYTES`` at the end of the row, so that a script can append it without reading the row.
-A reward that replaced others says in the highest 16 bits of its time how many.
+A reward takes ``REWARD_BYTES`` at the end of the row, which a script can append without reading the row. The
+highest 16 bits of a reward's time are the number of earlier rewards replaced.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class LoggedRequest(msgspec.Struct, frozen=True, array_like=True):
-    """What a request asked for. ``filter``: without that of the bandit. ``pins``: arm and place.
+    """The fields of a request. ``filter``: without the bandit's. ``pins``: arm and place.
 
     ``diverse``: weight and over.
     """
@@ -49,22 +49,22 @@ class LoggedRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogPart(msgspec.Struct, frozen=True, array_like=True):
-    """What a row holds besides the decision.
+    """The fields of a row besides the decision.
 
     ``numbers``   float64: the scores of all arms, then their propensities if there are any
-    ``seed``      the choice can be made again with it; ``seeded``: the request had it, else it was drawn
-    ``pinned``    places of the arms that are, from 0
+    ``seed``      repeats the choice; ``seeded``: given by the request, else drawn
+    ``pinned``    places of the pinned arms, from 0
     ``asked``     see the module; None: nothing besides one arm
-    ``closed``    the last change of quotas that was heard, and when by the store's clock: those that were
-                  closed then; None: none was; a text, in tokens and rows of version 2: which arms were left
-                  out, which is not read any more; "": none was
-    ``is_told``   that and ``had`` tell all that was not eligible
-    ``had``       what the key was shown too often (``frequency_caps.exposures``)
-    ``prior_version``  of the learned prior, 0: there was none yet; None: the bandit had another prior
+    ``closed``    the last known change of quotas, and its time by the store's clock: quotas closed then;
+                  None: none was; a text, in tokens and rows of version 2: the excluded arms, which are not
+                  read any more; "": none was
+    ``is_told``   ``closed`` and ``had`` name all arms which were not eligible
+    ``had``       arms or values shown to the key too often (``frequency_caps.exposures``)
+    ``prior_version``  of the learned prior, 0: none yet; None: the bandit had another prior
     ``effects_version``  of the arm effects, 0: none were found; None: the bandit had none
-    ``has_candidates``  the request named its candidates; they stand beside the token in the row
-    ``agreement``  of what the holdout was served, by the caller's order, with what the policy would have
-                   shown: whether the first arm is the same, and which share of arms is; None: not ranked
+    ``has_candidates``  the request named its candidates; they are beside the token in the row
+    ``agreement``  of the holdout's list, in the caller's order, with the policy's: whether the first arm is
+                   the same, and the share of common arms; None: not ranked
     """
 
     policy: str
@@ -87,10 +87,10 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RewardOfRow(NamedTuple):
-    """``place``: of its arm, from 0. ``default``: it stands for a reward that did not come in time.
+    """``place``: of its arm, from 0. ``default``: the value of a reward which did not come in time.
 
-    ``signal``: its place among those of the bandit; None of a bandit that has none, and of a default.
-    ``is_last``: of its arm and signal only the last counts; it has replaced ``revised`` others.
+    ``signal``: its place among those of the bandit; None of a bandit without signals, and of a default.
+    ``is_last``: of its arm and signal only the last counts; ``revised`` others were replaced.
     """
 
     place: int
@@ -116,7 +116,7 @@ def asked_bytes(asked: LoggedRequest) -> bytes | None:
 
 
 def asked_of(data: bytes | None) -> LoggedRequest | None:
-    """What was packed; None if it was left out."""
+    """Unpack the request; None if left out."""
     if data is None:
         return LoggedRequest()
     if data == LEFT_OUT:

@@ -1,6 +1,6 @@
-"""What the row of a decision keeps of its candidates: at most ``MOST_LOGGED_BYTES``, compressed.
+"""The candidates in the row of a decision: at most ``MOST_LOGGED_BYTES``, compressed.
 
-It stands beside the token in the row, not in it. So a row that is made of its token alone has none: a reward
+They are beside the token in the row, not in the token. So a row made of its token alone has none: a reward
 makes one where the row of the choice was lost, and an activation always.
 """
 
@@ -25,10 +25,10 @@ class LoggedCandidates(msgspec.Struct, frozen=True, array_like=True):
 
     ``own``         places of the arms of the request alone, from 0, ascending
     ``features``    of these, float32, one arm after the other
-    ``documents``   of these, as ``StoredArm`` has them; empty where nothing had to read them
-    ``said``        places of the arms that the request said numbers of (``match``), ascending
+    ``documents``   of these, as ``StoredArm`` has them; empty where no reader needs them
+    ``said``        places of the arms with the request's numbers (``match``), ascending
     ``match``       these numbers, float32, one arm after the other
-    ``match_dim``   how many numbers a request may say of an arm
+    ``match_dim``   count of a request's numbers for an arm
     """
 
     ids: list[str]
@@ -41,12 +41,12 @@ class LoggedCandidates(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def own_features(self) -> Matrix:
-        """Of the arms of the request. Shape: (own, d)."""
+        """The features of the request's own arms. Shape: (own, d)."""
         return np.frombuffer(self.features, dtype="<f4").astype(np.float64).reshape(len(self.own), -1)
 
     @property
     def said_numbers(self) -> NDArray[np.float32]:
-        """What the request said of arms. Shape: (said, m)."""
+        """The request's numbers of arms. Shape: (said, m)."""
         return np.frombuffer(self.match, dtype="<f4").astype(np.float32).reshape(len(self.said), -1)
 
 
@@ -65,7 +65,7 @@ def candidates_bytes(candidates: LoggedCandidates) -> bytes:
 
 
 def candidates_of(data: bytes) -> LoggedCandidates | None:
-    """What was packed; None if it was left out."""
+    """Unpack the candidates; None if left out."""
     if data == LEFT_OUT:
         return None
     return msgspec.msgpack.decode(zlib.decompress(data), type=LoggedCandidates)

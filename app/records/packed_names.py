@@ -10,7 +10,7 @@ from shortlist.types import Rows
 
 
 class PackedNames:
-    """Names that do not change, each once; none is empty."""
+    """Immutable names, each once; none is empty."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = np.array([name.encode() for name in names], dtype=np.bytes_)
@@ -35,10 +35,10 @@ class PackedNames:
     __hash__ = None  # type: ignore[assignment]
 
     def places_of(self, names: Sequence[str]) -> Rows:
-        """Where each of some names is, -1 of one that is not there. Shape: (n,). Cost: O(log K) for each."""
+        """The place of each name, -1 for a missing one. Shape: (n,). Cost: O(log K) for each."""
         if not len(self):
             return np.full(len(names), -1, dtype=np.int64)
-        # As numpy compares names of one length without a copy of all: one that is longer is none of these.
+        # As numpy compares names of one length without a copy of all: a longer name is none of these.
         longest = self._names.itemsize
         texts = [text if len(text) <= longest else b"" for text in map(str.encode, names)]
         wanted = np.array(texts, dtype=self._names.dtype)

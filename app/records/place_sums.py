@@ -1,7 +1,7 @@
-"""What lists say of their places: how likely the arm at each is looked at, and how noisy rewards are there.
+"""Places of lists: how likely the arm at each is looked at, and how noisy rewards are there.
 
 A token has both numbers of each place of its list, as float16 from the second place on: at the first both are
-1. So a decision is learned by what it was made with, whoever folds its rewards, and when.
+1. So a decision is learned by the numbers of its choice, whoever folds its rewards, and when.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ Numbers = tuple[float, ...]
 
 
 class AtPlace(NamedTuple):
-    """Where an arm stood, from 0 to the last of ``MOST_LEARNED_PLACES``, and what a reward weighs there."""
+    """The place of an arm, from 0 to the last of ``MOST_LEARNED_PLACES``, and the weight of a reward
+    there.
+    """
 
     place: int
     weight: float
 
 
 class PlaceSums(msgspec.Struct, frozen=True, array_like=True):
-    """What the rewards of one partition say of the places of lists, of each: see ``shortlist.linear.places``.
+    """Sums of the rewards of one partition by places of lists, for each: see ``shortlist.linear.places``.
 
-    ``version``     how many entries were added
-    ``n``           how many decisions; ``Y`` their rewards, ``M`` what was expected of their arms if they are
-                    looked at, where that is above 0, ``V`` squared residuals
-    ``Y_error``, ``V_error``   what is to be taken off, as in ``ArmSums``
+    ``version``     number of added entries
+    ``n``           number of decisions; ``Y`` their rewards, ``M`` the expected rewards of their arms if
+                    looked at, where above 0, ``V`` squared residuals
+    ``Y_error``, ``V_error``   subtracted errors, as in ``ArmSums``
     ``below``       how many decisions earned less than 0
     ``space``       always 0: a place is one in any catalogue
     """
@@ -54,7 +56,7 @@ def places_to_bytes(examination: Sequence[float], weights: Sequence[float], coun
 
 
 def examined_at(data: bytes, place: int) -> tuple[float, float]:
-    """How likely a place is looked at, and what a reward weighs there. ``place``: from 0."""
+    """The probability of a look at a place, and the weight of a reward there. ``place``: from 0."""
     if not place or not data:
         return 1.0, 1.0
     both: tuple[float, float] = struct.unpack_from("<2e", data, min(4 * (place - 1), len(data) - 4))

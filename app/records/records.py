@@ -33,13 +33,13 @@ T = TypeVar("T")
 
 
 class CatalogueRecord(msgspec.Struct, frozen=True):
-    """What a catalogue is made with. What has a default came later: an older version passes it over.
+    """The record of a catalogue. Fields with a default came later: an older version passes them over.
 
-    ``features``    what the features are made from; None: they are given
+    ``features``    the source of the features; None: they are given
     ``reduction``   of their embedding, if its basis was given with them
-    ``display``     how it is shown to people, which alone may change
-    ``behaviour``   of a catalogue that follows another one
-    ``prior``       what a history knows of keys, for the features of this catalogue; None: nothing
+    ``display``     names for people, the only field which may change
+    ``behaviour``   of a catalogue which follows another one
+    ``prior``       the prior of keys from a history, for the features of this catalogue; None: none
     """
 
     dim: int
@@ -53,14 +53,14 @@ class CatalogueRecord(msgspec.Struct, frozen=True):
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):
-    """What an arm carries besides its features."""
+    """The data of an arm besides its features."""
 
     tags: list[str]
     metadata: dict[str, Any]
 
 
 class UnfittedArmDocument(msgspec.Struct, frozen=True, array_like=True):
-    """That of an arm whose catalogue has no basis yet: with its embedding, float32."""
+    """The document of an arm whose catalogue has no basis yet: with its embedding, float32."""
 
     tags: list[str]
     metadata: dict[str, Any]
@@ -84,10 +84,10 @@ def attributes_of(data: bytes) -> tuple[list[str], dict[str, Any]]:
 class LearnerState:
     """The state of a learner.
 
-    ``version``       number of log entries that were folded into the sums
+    ``version``       number of log entries folded into the sums
     ``time_ms``       with a half-life: when its newest decision was made; the sums are discounted to it
     ``half_life_s``   0: nothing is discounted
-    ``space``         which move of its bandit its numbers are from; 0: none
+    ``space``         number of its bandit's last move; 0: none
     """
 
     version: int
@@ -139,12 +139,12 @@ def state_bytes(dim: int, *, discounted: bool, signals: int = 1) -> int:
 def state_to_bytes(state: LearnerState) -> bytes:
     """Header, then the lower triangles of gram and of its errors, the moment and its errors, and the squares.
 
-    Squares that are not finite are unknown: NaN, so that one state has one form.
-    Size: 40 + 8 d (d + 3) bytes, 24 more when discounted, and 16 d + 8 J for each further one of J signals.
+    Squares which are not finite are unknown: NaN, so one state has one form. Size: 40 + 8 d (d + 3) bytes, 24
+    more when discounted, and 16 d + 8 J for each further one of J signals.
     """
     sums, dim = state.sums, state.sums.dim
-    known = (sums.squares, sums.squares_error) if sums.has_squares else (math.nan, 0.0)
-    squares = _SQUARES.pack(*known)
+    with_error = (sums.squares, sums.squares_error) if sums.has_squares else (math.nan, 0.0)
+    squares = _SQUARES.pack(*with_error)
     if len(sums.more):
         kind = DISCOUNTED_SIGNALS_STATE_FORMAT if state.half_life_s else SIGNALS_STATE_FORMAT
     else:
@@ -170,15 +170,18 @@ def bytes_to_state(data: bytes) -> LearnerState:
     more = list[Vector]()
     if kind in (SIGNALS_STATE_FORMAT, DISCOUNTED_SIGNALS_STATE_FORMAT):
         end = dim * (dim + 3) + 2
-        numbers, rest = numbers[:end], numbers[end:]
-        if len(rest) % 2 or more_size(signals_in(len(rest) // 2, dim), dim) != len(rest) // 2:
-            raise ValueError(f"learner state of dimension {dim} with {len(rest)} numbers of signals")
-        more = [part.astype(np.float64) for part in np.split(rest, 2)]
+        numbers, more_signals = numbers[:end], numbers[end:]
+        if (
+            len(more_signals) % 2
+            or more_size(signals_in(len(more_signals) // 2, dim), dim) != len(more_signals) // 2
+        ):
+            raise ValueError(f"learner state of dimension {dim} with {len(more_signals)} numbers of signals")
+        more = [part.astype(np.float64) for part in np.split(more_signals, 2)]
     if len(numbers) != dim * (dim + 3) + 2:
         raise ValueError(f"learner state of dimension {dim} with {len(numbers)} numbers")
     numbers, squares = numbers[:-2], numbers[-2:].tolist()
     half = dim * (dim + 1) // 2
-    # Copies, so that the state does not hold the bytes of the answer.
+    # Copies: the state must not hold the bytes of the answer.
     total = np.concatenate((numbers[:half], numbers[-2 * dim : -dim]), dtype=np.float64)
     error = np.concatenate((numbers[half : 2 * half], numbers[-dim:]), dtype=np.float64)
     sums = RidgeSums(total, error, observations, weight, *squares, *more)

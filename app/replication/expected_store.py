@@ -1,11 +1,12 @@
-"""What the store must contain, as this data directory last saw it: its identity, and counters that only grow.
+"""The expected content of the store, as last seen from this data directory: its identity, and growing
+counters.
 
-A store that was emptied, restored from an older copy or confused with another one answers like any other. So
-each process keeps a file in its data directory, ``expected-store.json``: a random identity that is put into
-the store once, and counters of what was written. These are the version of the registry and of each catalogue,
-how many versions of learned priors were made, and for each partition the newest entry of its log and the
-watermark. A start compares them with the store, and refuses a store that lacks something. Several processes
-may share the file: what any of them writes was true, and counters only grow.
+An emptied store, one restored from an older copy, and a wrong one answer like any other. So
+each process keeps a file in its data directory, ``expected-store.json``: a random identity put into the store
+once, and counters of writes. These are the version of the registry and of each catalogue, the number of
+versions of learned priors, and for each partition the newest entry of its log and the watermark. A start
+compares them with the store, and refuses a store with a lack. Several processes may share the file: each
+writes true numbers, and counters only grow.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _UNKNOWN = -1  # no catalogue is in this version
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a store has: its ``identity``, None without one, and ``counters`` by name."""
+    """The content of a store: its ``identity``, None without one, and ``counters`` by name."""
 
     identity: str | None
     counters: Mapping[str, int]
 
     def lacks(self, expected: Holding) -> str:
-        """What is missing here of what was expected, for a human; empty when nothing is."""
+        """The part of ``expected`` which is missing here, for a human; empty when nothing is."""
         if self.identity is None:
             return "it has no identity: it is a new one, or was emptied"
         if self.identity != expected.identity:
@@ -64,7 +65,7 @@ def _lower(counters: Mapping[str, int], expected: Mapping[str, int]) -> Iterator
 class ExpectedStore:
     """``check`` before anything is served, then ``run``; ``finish`` at the end.
 
-    ``accept_loss``: what is missing is logged and recorded, and from then on the store is expected as it is.
+    ``accept_loss``: a loss is logged and recorded, and from then on the store is expected as it is.
     """
 
     def __init__(self, store: Store, data_dir: Path, *, accept_loss: bool) -> None:
@@ -94,7 +95,7 @@ class ExpectedStore:
         self._checked = True
 
     async def missing(self) -> str:
-        """What the store lacks, for a human. Changes nothing. Raises Unavailable."""
+        """The lack of the store, for a human. Changes nothing. Raises Unavailable."""
         return (await self._compare())[1]
 
     async def refresh(self) -> None:
@@ -110,7 +111,7 @@ class ExpectedStore:
         await repeat(self.refresh, every_s=REFRESH_S)
 
     async def finish(self) -> None:
-        """Expect from now on what is there at the end, if it was served and the store tells in time."""
+        """Expect from now on the content at the end, if the store was served and answers in time."""
         if not self._checked:
             return
         with contextlib.suppress(Unavailable, TimeoutError):
@@ -118,7 +119,9 @@ class ExpectedStore:
                 await self.refresh()
 
     async def _compare(self) -> tuple[Holding, str]:
-        """What the store has, and what it lacks. The file is read first: what it says was there before."""
+        """The content of the store, and its lack. The file is read first: its content was in the store
+        before.
+        """
         try:
             expected = self._read()
         except ValueError as error:
@@ -134,7 +137,7 @@ class ExpectedStore:
         await asyncio.to_thread(self._write, result)
 
     async def _holding(self) -> Holding:
-        """Read again while the registry changes: a catalogue that is deleted meanwhile seems to lose all."""
+        """Read again while the registry changes: a catalogue deleted meanwhile seems to lose all."""
         while True:
             identity = await self._store.write_once.get(None, _IDENTITY)
             registry_version, names = await self._registered()
@@ -157,7 +160,7 @@ class ExpectedStore:
         self._versions = before | dict(zip(changed, newest, strict=True))
 
     async def _registered(self) -> tuple[int, dict[str, str]]:
-        """The version of the registry and its catalogues, uid -> name; read again when it has changed."""
+        """The version of the registry and its catalogues, uid -> name; read again after a change."""
         if await self._store.registry.version() != self._catalogues[0]:
             registry = await self._store.registry.read()
             names = {record[:UID_LENGTH].decode(): name for name, record in registry.catalogues.items()}

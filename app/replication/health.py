@@ -1,4 +1,4 @@
-"""Whether this process can serve, how much memory it holds, and what /v1/status says of its parts."""
+"""The readiness of this process, its memory, and the findings of /v1/status about its parts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PROBE_S, STATUS_S = 2.0, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is well (``good``), or not, or neither (null). ``text``: without a full stop."""
+    """One statement: well (``good``), or not, or neither (null). ``text``: without a full stop."""
 
     name: str
     good: bool | None
@@ -66,7 +66,7 @@ class Finding:
 
 
 def features_replaced(catalogue: str) -> Finding:
-    """What is said of a catalogue whose features were replaced by those of another space."""
+    """The finding of a catalogue whose features were replaced by those of another space."""
     return Finding(
         "features_replaced",
         False,
@@ -77,7 +77,7 @@ def features_replaced(catalogue: str) -> Finding:
 
 
 def one_key_gives_most(bandit: str, taught: OneKeyTeaches) -> Finding:
-    """What is said of a bandit whose arm effects one key moves."""
+    """The finding of a bandit whose arm effects one key moves."""
     what = f"the arm {taught.arm}" if taught.arm else "all arms"
     return Finding(
         "one_key_teaches",
@@ -102,12 +102,11 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What this process serves, and how much of it there is.
+    """The served parts of this process, and their sizes.
 
-    ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost.
-    ``findings``: what `shortlist doctor` says of it. ``store_away_since``: in ms since 1970, since when the
-    store does not answer; null: it does. Meanwhile all is as this process last knew it, and ``store`` may be
-    unknown.
+    ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: lost data. ``findings``:
+    those of `shortlist doctor`. ``store_away_since``: in ms since 1970, since when the store does not answer;
+    null: it does. Meanwhile all is as this process last knew it, and ``store`` may be unknown.
     """
 
     uptime_s: float
@@ -130,10 +129,10 @@ class Health:
     """Answers about one process and its store.
 
     ``max_backlog``      with more rewards waiting the process is not ready
-    ``worker``           whether it applies rewards
-    ``missing_plugins``  what a bandit needs and no loaded plug-in provides
-    ``ready``            is set by what starts and stops the services
-    ``engine_start_s``   so long an engine of arms that does not answer may be starting
+    ``worker``           True if the process applies rewards
+    ``missing_plugins``  needs of a bandit which no loaded plug-in provides
+    ``ready``            set at the start and the stop of the services
+    ``engine_start_s``   an engine of arms without an answer counts as starting for so long
     """
 
     store: Store
@@ -181,22 +180,22 @@ class Health:
     async def _reach_engine(self) -> None:
         """Raise Unavailable while the engine of the arms starts, or loads them.
 
-        One that stays away is not waited for: rewards and other catalogues go on without it.
+        An engine which stays away is not waited for: rewards and other catalogues go on without it.
         """
         try:
             async with asyncio.timeout(PROBE_S):
                 await reach_engines(self.catalogues)
         except (TimeoutError, Unavailable) as error:
-            now = time.monotonic()
-            self._engine_lost_at = self._engine_lost_at or now
-            if now - self._engine_lost_at < self.engine_start_s:
+            clock_s = time.monotonic()
+            self._engine_lost_at = self._engine_lost_at or clock_s
+            if clock_s - self._engine_lost_at < self.engine_start_s:
                 reason = error.detail if isinstance(error, Unavailable) else "it does not answer in time"
                 raise Unavailable(f"{engine_titles(self.catalogues)} is not ready: {reason}") from None
         else:
             self._engine_lost_at = 0.0
 
     async def status(self) -> Status:
-        """What the store says and this process knows; while the store is away, the latter."""
+        """The status by the store and this process; while the store is away, by this process."""
         try:
             async with asyncio.timeout(STATUS_S):
                 return await self._status_of_store()
@@ -204,8 +203,8 @@ class Health:
             detail = error.detail if isinstance(error, Unavailable) else "the store does not answer"
         since_s = self.sync.confirmed_s()
         text = f"{detail}: {time.time() - since_s:.0f} s ago it last did"
-        found = [Finding("store", False, text), *self._findings_of_process()]
-        return self._status(found, since_ms=round(1_000 * since_s), ready=False)
+        findings = [Finding("store", False, text), *self._findings_of_process()]
+        return self._status(findings, since_ms=round(1_000 * since_s), ready=False)
 
     async def _status_of_store(self) -> Status:
         """Raises Unavailable."""
@@ -214,18 +213,18 @@ class Health:
         lag, refusal = await self._lag(), await self._refusal()
         await self.store.memory.look()
         faults = faults if IS_REPLICA in faults else [*faults, *refusal]
-        found = [
+        findings = [
             *self._store_findings(backlog, lag.dead, self._durability, faults),
             *self._findings_of_process(),
             *await self._served_findings(),
         ]
         is_ready = self.ready and not refusal and not self.store.memory.is_reached(Level.REWARDS)
-        return self._status(found, since_ms=None, ready=is_ready)
+        return self._status(findings, since_ms=None, ready=is_ready)
 
-    def _status(self, found: Sequence[Finding], *, since_ms: int | None, ready: bool) -> Status:
+    def _status(self, findings: Sequence[Finding], *, since_ms: int | None, ready: bool) -> Status:
         loss, catalogues = self.losses.known(), list(self.catalogues)
         if loss is not None:
-            found = [*found, Finding("loss", False, f"{loss.at}: {loss.what}")]
+            findings = [*findings, Finding("loss", False, f"{loss.at}: {loss.what}")]
         return Status(
             uptime_s=round(time.time() - self._started_at, 3),
             ready=ready,
@@ -238,15 +237,15 @@ class Health:
             cached_learners=len(self.learners),
             cached_learner_bytes=self.learners.bytes,
             loss=loss,
-            findings=found,
+            findings=findings,
             store_away_since=since_ms,
         )
 
     def _store_findings(
         self, backlog: int, dead: int, durability: str, faults: Sequence[str]
     ) -> Iterator[Finding]:
-        """``dead``: rewards that could not be applied. ``faults``: why the store is none that can
-        be used.
+        """The findings of the store. ``dead``: rewards which could not be applied. ``faults``: reasons why
+        the store cannot be used.
         """
         for fault in faults:
             yield Finding("store", False, f"the store {fault}")
@@ -262,7 +261,7 @@ class Health:
             yield Finding("space", False, f"{memory.use}: {REFUSED[reached[-1]]}")
 
     def _findings_of_process(self) -> Iterator[Finding]:
-        """What this process knows without the store."""
+        """The findings of this process, without the store."""
         if not self.worker:
             yield Finding("worker", None, "this process applies no rewards: shortlist worker does")
         if is_full(self.data_dir):
@@ -280,7 +279,7 @@ class Health:
                 yield Finding("plugins", False, text + ", ".join(missing))
 
     async def _served_findings(self) -> list[Finding]:
-        """What the store says is wrong with catalogues and bandits. Raises Unavailable."""
+        """The findings of catalogues and bandits in the store. Raises Unavailable."""
         catalogues, bandits, result = list(self.catalogues), list(self.bandits), list[Finding]()
         used = [catalogue for catalogue in catalogues if self.bandits.of_catalogue(catalogue.name)]
         replaced = await asyncio.gather(
@@ -352,6 +351,6 @@ class Health:
         return self._last_backlog
 
     async def _lag(self) -> Lag:
-        """Of all partitions: the largest age, and all dead letters."""
+        """The largest age and the number of all dead letters, over all partitions."""
         lags = await asyncio.gather(*map(self.store.rewards.lag, range(self.store.partitions)))
         return Lag(max(lag.age_s for lag in lags), sum(lag.dead for lag in lags))

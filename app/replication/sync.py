@@ -1,12 +1,12 @@
-"""Keeps this process in step with the others by polling the store; waits for what other workers apply.
+"""Keeps this process in step with the others by polling the store; waits for rewards applied by other
+workers.
 
-A poll asks for the current versions and reads what has changed since the last poll, of catalogues, bandits,
+A poll asks for the current versions and reads the changes since the last poll, of catalogues, bandits,
 learners, priors, effects and quotas. Polls are made every ``every_s``; while nothing changes and nobody
-chooses, the pauses double up to ``IDLE_S``. A caller may ask for a poll in between: one that asks for
-something this process does not have, and one that finds that this process has not polled for ``BOUND_S``,
-because it was paused or the store was away. Nothing is pushed to a process, so one that was cut off needs no
-repair: its next poll brings everything. If more has changed than the store's logs of changes hold, everything
-is read again.
+chooses, the pauses double up to ``IDLE_S``. A caller may ask for a poll in between: one with a need of
+something missing here, and one at a process without a poll for ``BOUND_S``, since it was paused or the store
+was away. Nothing is pushed to a process, so a cut-off one needs no repair: its next poll brings everything.
+If more has changed than the store's logs of changes hold, everything is read again.
 
 ``RemoteWorkers`` stands for the workers of other processes, where this one folds no rewards itself.
 """
@@ -50,7 +50,7 @@ LearnersChanged = Callable[[int, LearnerChanges], None]
 class RemoteWorkers:
     """Rewards are applied by other processes. They need no waking; the watermark tells how far they are.
 
-    What they apply is taken over by ``learners`` here, and ``learners_changed`` is told of it.
+    ``learners`` here takes over their states, and ``learners_changed`` is called.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RemoteWorkers:
             async with asyncio.timeout(self._wait_s):
                 while self._reached[partition] < entry_order(entry_id):
                     async with self._polling[partition]:
-                        # Looked at again: the one who held the lock may have found it.
+                        # Looked at again: the holder of the lock may have found the entry.
                         if self._reached[partition] < entry_order(entry_id):
                             await asyncio.sleep(POLL_S)
                             watermark = (await self.sync(partition)).watermark
@@ -91,7 +91,7 @@ class RemoteWorkers:
 class Sync:
     """Polls. Every poll calls ``learners_changed`` for every partition.
 
-    ``confirmed_at``    when the last poll began that came to its end
+    ``confirmed_at``    the beginning of the last finished poll
     ``_began``          when the last poll began
     ``_is_quiet``       nothing has changed and nobody has asked since the last poll
     """
@@ -116,7 +116,7 @@ class Sync:
 
     def stale_s(self) -> float:
         """Seconds since this process was last known to be in step; 0 for up to ``BOUND_S``."""
-        # A choice asks for it, so somebody is there for whom changes matter.
+        # A choice asks, so changes matter to somebody.
         self._is_quiet = False
         age = time.monotonic() - self.confirmed_at
         return age if age > BOUND_S else 0.0
@@ -139,7 +139,7 @@ class Sync:
                 self.is_failing = True
 
     def next_pause_s(self) -> float:
-        """How long to wait for the next poll."""
+        """The pause until the next poll."""
         longest_s = max(IDLE_S, self.every_s)
         self._pause_s = min(2.0 * self._pause_s, longest_s) if self._is_quiet else self.every_s
         self._is_quiet = True
@@ -149,23 +149,22 @@ class Sync:
         """Return after a poll that began after this call; callers share polls. Raises Unavailable."""
         asked = time.monotonic()
         async with self._polling:
-            # A poll that began before the call may have read the store before what the caller waits for was
-            # written.
+            # A poll begun before the call may have read the store before the awaited write.
             if self._began < asked:
                 await self._poll()
 
     async def confirm(self, patience_s: float = PATIENCE_S) -> float:
-        """Poll for at most ``patience_s`` and return ``stale_s``. While polls fail it is returned at once."""
+        """Poll for at most ``patience_s`` and return ``stale_s``. While polls fail, return at once."""
         if not self.is_failing:
-            # A task of its own: after the patience of this caller it goes on, and the next one finds its
-            # result.
+            # A task of its own: after the patience of this caller the poll goes on, and the next caller finds
+            # its result.
             task = task_for_all(self.poll())
             await asyncio.wait({task}, timeout=patience_s)
             self.is_failing = bool(self.stale_s())
         return self.stale_s()
 
     async def poll_for_news(self) -> bool:
-        """Poll for something that was made before this call, and is not here: at most once a call.
+        """Poll for something made before this call, and missing here: at most once a call.
 
         False when the store does not answer within ``NEWS_S``.
         """
@@ -176,13 +175,13 @@ class Sync:
         return await self._poll_since(time.monotonic())
 
     async def _poll_since(self, asked: float) -> bool:
-        # what a poll has not brought that began after it was asked for does not exist
+        # a poll begun after the request would have brought anything which exists
         if self.confirmed_at < asked and not self.is_failing:
             await self.confirm(NEWS_S)
         return self.confirmed_at >= asked
 
     async def missing(self, catalogue: Catalogue, ids: Sequence[str]) -> Collection[str]:
-        """Those of some arms that are not there, also when another process has just written them."""
+        """The missing ones of some arms. Arms just written by another process count as present."""
         return set(ids) - (await self.catalogues.features(catalogue, set(ids))).keys()
 
     async def _poll(self) -> None:
@@ -195,16 +194,17 @@ class Sync:
             self.effects.sync(),
             self.quotas.poll(self.bandits),
         )
-        # After the registry: catalogues that were just made are among them.
+        # After the registry: catalogues just made are among them.
         await _all(*map(self.catalogues.sync, await self.catalogues.behind()))
-        # From its begin on: what was written while it went on may not be in it.
+        # From its begin on: writes during the poll may be missing.
         self.confirmed_at, self.is_failing = began, False
 
     async def _sync_registry(self) -> None:
         if await self.store.registry.version() == self._registry_version:
             return
         self._is_quiet = False
-        # Nobody here creates or deletes meanwhile: the registry that is read would miss that, and undo it.
+        # Nobody here creates or deletes meanwhile: the registry as read would miss such a change, and undo
+        # it.
         async with self.catalogues.changing, self.bandits.changing:
             registry = await self.store.registry.read()
             await self.catalogues.replace(registry.catalogues)
@@ -221,6 +221,6 @@ class Sync:
 
 
 async def _all(*work: Awaitable[None]) -> None:
-    """Return, or raise the first failure, when all of it has ended."""
+    """Return when all work has ended, or raise the first failure."""
     for failure in filter(None, await asyncio.gather(*work, return_exceptions=True)):
         raise failure

@@ -1,10 +1,10 @@
-"""A choice, the record of it that is kept for an ``event_id``, and the metadata that comes with its arms.
+"""A choice, its record kept for an ``event_id``, and the metadata of its arms.
 
 A repeated request with the same ``event_id`` is answered again, bit for bit, from a ``KeptChoice``: the same
 request gets the same answer, and another one gets none.
 
 Metadata of the arms is read from the store for the answer, as it is then, and is not part of the record.
-``include`` asks for it: "metadata", or "metadata." and the name of a field, as filters name it.
+``include`` asks for metadata: "metadata", or "metadata." and the name of a field, as filters name it.
 """
 
 from __future__ import annotations
@@ -67,13 +67,12 @@ class RankedCandidate(Answer, frozen=True, omit_defaults=True, gc=False):
 
 class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
     """Arms, the best first. ``decision``: the token to reward them with. ``bandit_version``: of the settings
-    that it was made by. ``eligible``: how many arms the filters match, where there is one. ``group``:
-    "policy" or "holdout", of a bandit that has a holdout. ``weights``: by which signals were weighed,
-    of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none; absent
-    of a bandit with another prior. ``effects_version``: of the arm effects, 0 while none are found; absent of
-    a bandit without. ``unknown``: how many candidates are no arms of the catalogue; absent where none is.
-    ``ranking``: all candidates that there are, the largest score first, where ``include`` asks for it; absent
-    of a choice that was made for its event before.
+    of the choice. ``eligible``: number of arms matched by the filters, if any. ``group``: "policy" or
+    "holdout", of a bandit with a holdout. ``weights``: of the signals, of a bandit with some.
+    ``prior_version``: of the learned prior, 0 while there is none; absent of a bandit with another prior.
+    ``effects_version``: of the arm effects, 0 while none are found; absent of a bandit without. ``unknown``:
+    number of candidates missing in the catalogue; absent for 0. ``ranking``: all existing candidates, the
+    largest score first, where ``include`` asks for a ranking; absent of a choice made for its event before.
     """
 
     decision: str
@@ -94,7 +93,7 @@ class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
 
 
 def arms_of(request: SelectionRequest, selection: Selection, ids: list[str]) -> list[ChosenArm]:
-    """The arms that were selected, as an answer shows them; ``ids`` are theirs."""
+    """The selected arms, as an answer shows them; ``ids`` are theirs."""
     columns = [ids, selection.hits.scores.tolist()]
     if selection.propensities is not None:
         columns.append(selection.propensities)
@@ -106,7 +105,7 @@ def arms_of(request: SelectionRequest, selection: Selection, ids: list[str]) -> 
 
 
 def kept_choice(choice: Choice, asked: bytes) -> KeptChoice:
-    """What is kept of a choice that was ``asked`` for by a request of this digest.
+    """The kept record of a choice. ``asked``: digest of its request.
 
     Packed about 120 bytes, and for an arm 9 and a part of its id: the ids of many arms compress to a half.
     """
@@ -130,33 +129,33 @@ def kept_choice(choice: Choice, asked: bytes) -> KeptChoice:
     )
 
 
-def choice_of(kept: KeptChoice) -> Choice:
+def choice_of(record: KeptChoice) -> Choice:
     """The choice of which ``kept_choice`` is kept, bit for bit."""
-    token = zlib.decompress(kept.token)
+    token = zlib.decompress(record.token)
     decision = decision_of(token)
-    arms = list(map(ChosenArm, decision.arms, kept.scores, kept.propensities or repeat(None)))
-    for number in kept.pinned:
+    arms = list(map(ChosenArm, decision.arms, record.scores, record.propensities or repeat(None)))
+    for number in record.pinned:
         arms[number] = msgspec.structs.replace(arms[number], pinned=True)
     return Choice(
         decision=text_of(token),
         arms=arms,
-        policy=kept.policy,
-        learner_version=kept.learner_version,
-        catalogue_version=kept.catalogue_version,
-        exact=kept.exact,
-        stale_s=kept.stale_s,
-        eligible=kept.eligible,
+        policy=record.policy,
+        learner_version=record.learner_version,
+        catalogue_version=record.catalogue_version,
+        exact=record.exact,
+        stale_s=record.stale_s,
+        eligible=record.eligible,
         bandit_version=decision.bandit_version,
-        group=kept.group,
+        group=record.group,
         weights=decision.weights,
-        prior_version=kept.prior_version,
-        effects_version=kept.effects_version,
-        unknown=kept.unknown,
+        prior_version=record.prior_version,
+        effects_version=record.effects_version,
+        unknown=record.unknown,
     )
 
 
 def kept_decision(data: bytes) -> Decision | None:
-    """The decision of a packed ``KeptChoice``; None if it cannot be read."""
+    """The decision of a packed ``KeptChoice``; None if unreadable."""
     token = token_of(data)
     try:
         return None if token is None else decision_of(token)
@@ -165,7 +164,7 @@ def kept_decision(data: bytes) -> Decision | None:
 
 
 def include_name(name: str) -> str:
-    """Raises ValueError: it is no name of what can come with a choice."""
+    """Return the name. Raises ValueError for a name which cannot come with a choice."""
     what, dot, field = name.partition(".")
     if name != RANKING and (what != METADATA or bool(dot) != bool(field) or len(field) > MAX_FIELD_CHARS):
         raise ValueError('must be "ranking", "metadata", or "metadata." and the name of a field')
@@ -178,8 +177,8 @@ async def described(
     lists: Sequence[Sequence[A]],
     requests: Sequence[ChooseRequest],
 ) -> list[list[A]]:
-    """Lists of arms with the metadata that the ``include`` of each request names; an arm that is gone has
-    none, and one that the request brought its own. ``catalogue_uids``: of each list.
+    """Lists of arms with the metadata named by the ``include`` of each request; an arm which is gone has
+    none, and an arm of the request its own. ``catalogue_uids``: of each list.
 
     A round trip for each ``READ_TOGETHER`` arms of a catalogue, and of long ones for each ``FIRST_BYTES`` and
     twice as much each time. Raises TooLarge (more than ``MAX_INCLUDED_BYTES``), Unavailable (the store, or
@@ -196,9 +195,14 @@ async def described(
         for position in range(len(arms))
     ]
     wanted.sort(key=itemgetter(0))  # those of one catalogue are read together
-    size, most, done, held = 0, FIRST_BYTES, 0, 0  # no answer is refused before it is known not to be small
+    size, most, done, held_bytes = (
+        0,
+        FIRST_BYTES,
+        0,
+        0,
+    )  # no answer is refused before it is known not to be small
     while done < len(wanted):
-        hold(held)
+        hold(held_bytes)
         together = wanted[done : done + READ_TOGETHER]
         uid = together[0][0]
         ids = [arms[position].id for of, arms, position, _, _ in together if of == uid]
@@ -210,17 +214,17 @@ async def described(
                 f"the metadata of the arms take more than {MAX_INCLUDED_BYTES:,} bytes: ask for fewer arms"
             )
             raise TooLarge(message, path=("include",))
-        for (_, arms, position, fields, own), document in zip(together, documents, strict=False):
+        for (_, arms, position, fields, own_documents), document in zip(together, documents, strict=False):
             await yield_to_others()
-            brought = own.get(arms[position].id)
+            brought = own_documents.get(arms[position].id)
             metadata = attributes_of(document if brought is None else brought.document)[1]
             # As JSON, which takes less memory than objects.
             part = msgspec.Raw(_encode(metadata if fields is None else part_of(metadata, fields)))
             arms[position] = msgspec.structs.replace(arms[position], metadata=part)
-        hold(COPIES * read - held)
+        hold(COPIES * read - held_bytes)
         # Doubled: many arms of short metadata take few round trips, and long metadata is never read far
         # beyond the limit.
-        held = most = min(2 * most, MAX_INCLUDED_BYTES)
+        held_bytes = most = min(2 * most, MAX_INCLUDED_BYTES)
     return answer
 
 

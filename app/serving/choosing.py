@@ -1,8 +1,7 @@
-"""Choices: the decisions that are made of what ``Pipeline`` selects, signed and logged.
+"""Choices: decisions made of the selections of ``Pipeline``, signed and logged.
 
 Also for an ``event_id``, which is answered once, and in batches. For a learner in memory nothing is awaited,
-unless quotas, frequency caps or an ``event_id`` need the store; a search that is known to be long goes to a
-thread.
+unless quotas, frequency caps or an ``event_id`` need the store; a search known to be long goes to a thread.
 """
 
 from __future__ import annotations
@@ -61,16 +60,14 @@ Refusal = ShortlistError | InvalidArgument
 
 
 class BatchRequest(NamedTuple):
-    """A request of a batch, and the bandit that it is of."""
+    """A request of a batch, and its bandit."""
 
     bandit: Bandit
     request: ChooseRequest
 
 
 class SignedChoice(msgspec.Struct, frozen=True):
-    """A choice of a bandit, what it was charged, and its row in the decision log: None of one that is not
-    logged now.
-    """
+    """A choice of a bandit, its charges, and its row in the decision log: None without one for now."""
 
     bandit: Bandit
     choice: Choice
@@ -79,7 +76,7 @@ class SignedChoice(msgspec.Struct, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """Whether the decision waits for its reward."""
+        """True if the decision waits for its reward."""
         return self.bandit.record.reward.wait_s is not None
 
 
@@ -119,13 +116,13 @@ class Choosing:
         """Choose, and wait for rewards where the bandit does.
 
         Raises NoArms, Invalid (key against scope, context), EventUsed (the event is of another request),
-        Unavailable (a learner that is not in memory).
+        Unavailable (a learner missing in memory).
         """
         signed = await self._choice(bandit, request)
         if request.include:
             try:
                 (signed,) = await self._described([signed], [request])
-            # also when the caller has gone: nobody will see the choice, so it must not count
+            # also when the caller has gone: nobody will see the choice, so the choice must not count
             except BaseException:
                 await refund(signed.charges)
                 raise
@@ -138,18 +135,18 @@ class Choosing:
     ) -> list[Choice | Refusal]:
         """``choose`` for each, all or none: an error names the position of its request.
 
-        ``partial``: each by itself; then an error stands in its place, as does one that is given in place of
-        a request. What concerns all choices, such as their ``include``, is still an error of all.
-        ``distinct``: one after the other, each without the arms that those before it show.
+        ``partial``: each by itself; then an error stands in its place, as does an error given in place of a
+        request. Errors of all choices together, such as of their ``include``, are still errors of all.
+        ``distinct``: one after the other, each without the arms shown by those before.
         """
         outcomes: list[SignedChoice | BaseException] = []
         try:
             await self._attempt_all(asked, outcomes, partial=partial, distinct=distinct)
             signed = [outcome for outcome in outcomes if isinstance(outcome, SignedChoice)]
             served = [
-                each.request
-                for each, outcome in zip(asked, outcomes, strict=True)
-                if isinstance(each, BatchRequest) and isinstance(outcome, SignedChoice)
+                item.request
+                for item, outcome in zip(asked, outcomes, strict=True)
+                if isinstance(item, BatchRequest) and isinstance(outcome, SignedChoice)
             ]
             if any(request.include for request in served):
                 signed = await self._described(signed, served)
@@ -173,12 +170,14 @@ class Choosing:
         partial: bool,
         distinct: bool,
     ) -> None:
-        """Append a choice for each of these, or why there is none: then raise that, unless ``partial``."""
+        """Append a choice for each of these, or the error without one: then raise the error, unless
+        ``partial``.
+        """
         shown: list[str] = []  # ids that a later request may not show
         together = 1 if distinct else self._chosen_together(asked)
         for start in range(0, len(asked), together):
             of_turn = enumerate(asked[start : start + together], start)
-            attempts = [self._attempt(number, each, shown) for number, each in of_turn]
+            attempts = [self._attempt(number, item, shown) for number, item in of_turn]
             await _end_all(attempts, outcomes)
             for outcome in outcomes[start:]:
                 is_alone = partial and isinstance(outcome, Refusal)
@@ -189,13 +188,13 @@ class Choosing:
                     shown += [arm.id for arm in outcome.choice.arms]
 
     def _chosen_together(self, asked: Sequence[BatchRequest | Refusal]) -> int:
-        """How many requests of a batch are answered side by side.
+        """The number of a batch's requests which are answered side by side.
 
-        Choices that are counted wait for the store: then one call counts many of them. The first request of
+        Counted choices wait for the store: then one call counts many of them. The first request of
         each bandit tells.
         """
-        first = {each.bandit.uid: each for each in reversed(asked) if isinstance(each, BatchRequest)}
-        is_counted = any(self._pipeline.is_counted(each.request, each.bandit) for each in first.values())
+        first = {item.bandit.uid: item for item in reversed(asked) if isinstance(item, BatchRequest)}
+        is_counted = any(self._pipeline.is_counted(item.request, item.bandit) for item in first.values())
         return CHOSEN_TOGETHER if is_counted else 1
 
     async def _attempt(
@@ -210,9 +209,9 @@ class Choosing:
             return await self._choice(asked.bandit, asked.request.without(shown))
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> SignedChoice:
-        """A new choice, or the one that was made for this event before."""
+        """A new choice, or the one made for this event before."""
         hold(request.k * ARM_BYTES)
-        # Calls that came together would else be computed in one turn of the loop, hundreds of long lists.
+        # Simultaneous calls would else be computed in one turn of the loop, hundreds of long lists.
         if request.k >= LONG_LIST:
             await yield_to_others()
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
@@ -241,17 +240,17 @@ class Choosing:
                     raise
         if stored is None:
             record = pack(kept_choice(signed.choice, digest))
-            # of two choices for one event the first that is stored is the answer to both
+            # of two choices for one event the first stored one is the answer to both
             stored = await self._store.choices.put_event(learner, event, record, ttl_ms=self._token_ttl_ms)
             if stored == record:
-                # It is answered again, whoever sees it now: nothing is given back.
+                # The stored choice will be answered again, whoever sees it now: nothing is given back.
                 return msgspec.structs.replace(signed, charges=())
             await refund(signed.charges)  # another one was made for the event meanwhile
-        kept = unpack(stored, KeptChoice)
-        if kept.asked != digest:
+        kept_choice_of_event = unpack(stored, KeptChoice)
+        if kept_choice_of_event.asked != digest:
             message = "this event_id was sent before with another request; a repeat must have the same fields"
             raise EventUsed(message, path=("event_id",))
-        return _made_before(bandit, choice_of(kept))
+        return _made_before(bandit, choice_of(kept_choice_of_event))
 
     async def _described(
         self, signed: Sequence[SignedChoice], requests: Sequence[ChooseRequest]
@@ -271,8 +270,8 @@ class Choosing:
         self, bandit: Bandit, learner: LearnerId, request: ChooseRequest, context: Numbers32 | None
     ) -> SignedChoice:
         """Select arms by the bandit's policy, and sign the decision."""
-        # A process that has not polled for a second asks the store first. If that does not answer, the choice
-        # is made all the same, and says how old its knowledge is.
+        # A process without a poll for a second asks the store first. Without an answer the choice is made all
+        # the same, with the age of its knowledge.
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         decision_id = new_decision_id()
         group = request.group(bandit, decision_id)
@@ -309,8 +308,8 @@ class Choosing:
         part = None
         if rule is not None and seed is not None:
             agreement = None
-            # Beside each decision that is logged, not one in some: the caller's order is not ranked, so it
-            # costs hardly more than a choice of the policy, and the share of the log thins it out.
+            # Beside each logged decision, not one in some: the caller's order is not ranked, so this costs
+            # hardly more than a choice of the policy, and the share of the log thins them out.
             if own_rng is not None and serves_candidates(bandit, group):
                 agreement = await self._pipeline.agreement(allowed.request, selection, own_rng())
             part = _log_part(
@@ -362,7 +361,7 @@ class Choosing:
         return SignedChoice(bandit, choice, row, allowed.applied)
 
     def _effect_pairs(self, bandit: Bandit, selection: Selection, ids: Sequence[str]) -> bytes | None:
-        """What the token says of the effect of each arm; None of a bandit whose arms learn nothing now."""
+        """The token's numbers of the effect of each arm; None of a bandit whose arms learn nothing now."""
         expected = selection.snapshot.expected(selection.hits.rows)
         if expected is None:
             return None
@@ -380,10 +379,9 @@ class Choosing:
         return self._pairs.of(bandit, expected, served, sigma=snapshot.posterior.sigma)
 
     async def _log(self, signed: Sequence[SignedChoice]) -> None:
-        """Keep the decisions that wait for rewards, before anybody sees them, and their rows with them.
+        """Keep the decisions waiting for rewards, before anybody sees them, and their rows with them.
 
-        Other rows are written later. A choice that was made for an event before waits as it did by the
-        version that made it.
+        Other rows are written later. A choice made for an event before waits by the version of then.
         """
         choices = [
             (
@@ -397,14 +395,14 @@ class Choosing:
         for start in range(0, len(choices), LOGGED_TOGETHER):
             together = choices[start : start + LOGGED_TOGETHER]
             await asyncio.gather(*(self._decisions.log(*choice) for choice in together))
-        # a decision that waits was stored together with its row
+        # a waiting decision was stored together with its row
         for signed_choice in signed:
             if signed_choice.row is not None and not signed_choice.waits:
                 self._rows.add(signed_choice.row)
 
 
 async def _end_all(attempts: Sequence[Coroutine[Any, Any, T]], outcomes: list[T | BaseException]) -> None:
-    """Append what each came to, also when the caller leaves: so it is known what they were charged."""
+    """Append the outcome of each attempt, also when the caller leaves: their charges must be known."""
     if len(attempts) == 1:  # a task for each would cost a choice from memory a tenth more
         try:
             outcomes.append(await attempts[0])
@@ -421,14 +419,14 @@ async def _end_all(attempts: Sequence[Coroutine[Any, Any, T]], outcomes: list[T 
 
 
 def check_pairs(bandit: Bandit, request: ChooseRequest) -> None:
-    """Raise Invalid for a list whose token would be too long: it has two numbers of each arm and signal."""
+    """Raise Invalid for a list whose token would be too long, with two numbers of each arm and signal."""
     if request.k * bandit.record.signal_count > MOST_PAIRS:
         most = MOST_PAIRS // bandit.record.signal_count
         raise Invalid(f"must be at most {most} of a bandit with arm_effects and its signals", path=("k",))
 
 
 def _made_before(bandit: Bandit, choice: Choice) -> SignedChoice:
-    """A choice that was made for the event before. Its row may have been lost: it is written again."""
+    """A choice made for the event before. Its row may have been lost, and is written again."""
     if bandit.record.log is None:
         return SignedChoice(bandit, choice, None)
     raw = raw_of(choice.decision)
@@ -446,7 +444,7 @@ def _log_part(
     group: str | None,
     agreement: tuple[bool, float] | None,
 ) -> LogPart:
-    """What a token stores so that a choice can be made again (``remade``), and its ``agreement``.
+    """The token's record with which a choice can be made again (``remade``), and its ``agreement``.
 
     ``arms``: of the answer. ``seed``: of the request, or drawn.
     """

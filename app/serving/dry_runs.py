@@ -27,11 +27,11 @@ from app.storage.arms import ArmStore
 
 class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """``estimate``: the reward that the learner expects of the arm. ``width``: the standard deviation of the
-    estimate. ``draw``: the value that was drawn for the arm, of policies that choose by such values; null of
-    the others, of arms that are pinned, of a baseline and of the holdout. ``prior``: the part of the estimate
-    that a new key has too, by the learned prior; the rest is what this key was rewarded for. ``effect``: the
-    part that the arm has beyond its features, for all keys. Both absent without. ``examined``: how likely its
-    place is looked at; absent without ``position``.
+    estimate. ``draw``: the drawn value of the arm, of policies which choose by such values; null of others,
+    of pinned arms, of a baseline and of the holdout. ``prior``: the part of the estimate shared by a new key,
+    by the learned prior; the rest is from this key's rewards. ``effect``: the arm's part beyond its features,
+    for all keys. Both absent without. ``examined``: how likely its place is looked at; absent without
+    ``position``.
     """
 
     estimate: float  # x.theta^
@@ -75,20 +75,20 @@ class DryRuns:
         self._rng = np.random.default_rng()
 
     async def run(self, bandit: Bandit, request: ChooseRequest) -> DryRun:
-        """What ``Choosing.choose`` would choose now. Nothing is decided, kept, logged or counted.
+        """The choice which ``Choosing.choose`` would make now. Nothing is decided, kept, logged or counted.
 
-        Cost: about that of a choice, and d^2 for each arm. Raises as ``choose``, and Invalid for what only a
-        decision has.
+        Cost: about as a choice, and d^2 for each arm. Raises as ``choose``, and Invalid for options of
+        decisions alone.
         """
         _check(request)
-        given = request.candidates
+        candidates = request.candidates
         hold(request.k * ARM_BYTES)
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
         bandit = await self._effects.serving(await self._priors.serving(bandit))
         bandit = bandit.weighed(request.weights)
         stale_s = self._sync.stale_s() and await self._sync.confirm()
-        # A new id, as a decision would have one: of a global bandit without event and seed the group is drawn
-        # by it.
+        # A new id, as a decision would have one: for a global bandit without event and seed the id draws the
+        # group.
         group = request.group(bandit, new_decision_id())
         rng = self._rng if request.seed is None else generator(request.seed, bandit.name, request.key)
         now_ms = time.time_ns() // 1_000_000
@@ -112,7 +112,7 @@ class DryRuns:
             weights=bandit.weights,
             prior_version=bandit.prior_version,
             effects_version=bandit.effects_version,
-            unknown=0 if given is None else len(given.ids) - asked.whole.size,
+            unknown=0 if candidates is None else len(candidates.ids) - asked.whole.size,
             ranking=None
             if state is None
             else await self._pipeline.ranking(asked, selection, group, generator_at(state)),
@@ -140,9 +140,9 @@ async def _measured(request: SelectionRequest, selection: Selection) -> list[Dry
             draw=arm.score if selection.drawn and not arm.pinned else None,
             prior=prior,
             effect=effect,
-            examined=None if bandit.record.position is None else bandit.examination_at(place),
+            examined=None if bandit.record.position is None else bandit.examination_at(position),
         )
-        for place, (arm, estimate, width, prior, effect) in enumerate(
+        for position, (arm, estimate, width, prior, effect) in enumerate(
             zip(
                 arms,
                 measured_arms.estimates.tolist(),

@@ -23,9 +23,10 @@ async def refusal(
     applied: Sequence[Applied],
     eligible: int | None,
 ) -> NoArms:
-    """It names the first of the constraints ``applied`` after which no arm was left; none: the policy's.
+    """The refusal names the first of the constraints ``applied`` after which no arm was left; none: the
+    policy's.
 
-    ``request``: within all of them. ``eligible``: how many arms filters and quotas left, if known.
+    ``request``: within all of them. ``eligible``: the number of arms left by filters and quotas, if known.
     Cost: O(K) for each constraint. Raises Unavailable.
     """
     catalogue, rule = request.bandit.catalogue, request.bandit.record.holdout
@@ -36,7 +37,7 @@ async def refusal(
             'have "else": "random"'
         )
         return no_arms(catalogue, request.arm_filter, detail)
-    # an engine does not say how many arms it would find
+    # an engine does not tell the number of arms
     if catalogue.resident is not None or proposed is not None:
         left = msgspec.structs.replace(request, arm_filter=None, exclude=(), limits=(), quotas=None)
         if proposed is None and not len(catalogue.index):
@@ -45,8 +46,8 @@ async def refusal(
             left = combined(left, item.view)
             if not await _is_any_left(filtered, left):
                 if proposed is not None:
-                    known = f"none of the {proposed.size:,} candidates that are known is eligible"
-                    return NoArms(f"{known}: {item.constraint.leaves_none}")
+                    text = f"none of the {proposed.size:,} candidates that are known is eligible"
+                    return NoArms(f"{text}: {item.constraint.leaves_none}")
                 reason = f"{NONE_IS_ELIGIBLE}: {item.constraint.leaves_none}"
                 return no_arms(catalogue, left.arm_filter, reason)
     return no_arms(catalogue, request.arm_filter, NONE_IS_ELIGIBLE)

@@ -1,12 +1,12 @@
 """The pipeline of a choice.
 
-    candidates  the arms of the catalogue or those that the request names, as the learner sees them
-    views       what each constraint leaves of them
-    ranking     the policy's, of what is left; the holdout, or the caller, may stand in its place
-    charges     what is about to be shown is counted by all constraints, or by none: then once more
+    candidates  the arms of the catalogue, or of the request, as the learner sees them
+    views       the arms left by each constraint
+    ranking     the policy's, of the remaining arms; the holdout, or the caller, may stand in its place
+    charges     the list about to be shown is counted by all constraints, or by none: then once more
     decision    signed, and logged: ``choosing.py``
 
-Choices, dry runs and choices that are made again from the log take their arms from ``Pipeline``.
+Choices, dry runs and choices made again from the log take their arms from ``Pipeline``.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ TRIES = 100  # to choose arms that no constraint refuses meanwhile, as often as 
 
 
 class Allowed(msgspec.Struct, frozen=True, eq=False):
-    """A selection that the constraints allow: ``request`` is what they left, ``applied`` what they charged.
+    """A selection within all constraints: ``request`` as left by them, ``applied`` with their charges.
 
-    ``shown``: what they were charged for; None: no constraint applies.
+    ``shown``: the charged list; None: no constraint applies.
     """
 
     selection: Selection
@@ -91,9 +91,9 @@ class Pipeline:
     ) -> Allowed:
         """Select arms, which count as shown by this decision from now on.
 
-        ``request``: what ``choice`` asks of the policy. ``own_rng`` makes its generator, from which nothing
-        else draws, so that it can begin again. ``deferred``: it is shown only if it is activated later.
-        Raises NoArms, Invalid, Unavailable.
+        ``request``: the part of ``choice`` for the policy. ``own_rng`` makes its generator, of no other use,
+        so the choice can begin again. ``deferred``: shown only if activated later. Raises NoArms, Invalid,
+        Unavailable.
         """
         request = await self._within_candidates(choice, request, group)
         constraints = self._applying(choice, request.bandit)
@@ -103,14 +103,14 @@ class Pipeline:
         keys = (constraint.turn_of(choice, request) for constraint in constraints)
         async with self._turns.of(next(filter(None, keys), None)):
             for number in range(TRIES):
-                # Of a hundred at once that find the same arm the best, whose quota has one left, each would
+                # Of a hundred choices at once with the same best arm, whose quota has one left, each would
                 # else begin again a hundred times.
                 async with self._turns.of(LearnerId("", request.bandit.uid) if number > 1 else None):
                     # Anew in each try: what refused the last one is known to its view now.
                     left, applied = await narrowed(constraints, choice, request)
                     selection = await self._selected(left, group, applied)
-                    whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
-                    shown = Shown(left, whole, rows, decision, deferred)
+                    all_arms, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
+                    shown = Shown(left, all_arms, rows, decision, deferred)
                     if await charged(applied, shown):
                         return Allowed(selection, left, applied, shown)
                 if own_rng is not None:  # as if there had been no other try
@@ -120,7 +120,9 @@ class Pipeline:
     async def preview(
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None
     ) -> tuple[SelectionRequest, Selection]:
-        """What ``select`` would select now, and within what; nothing is charged. ``request``: a dry run's."""
+        """The selection which ``select`` would make now, and its request within all constraints. ``request``:
+        a dry run's.
+        """
         request = await self._within_candidates(choice, request, group)
         left, applied = await narrowed(self._applying(choice, request.bandit), choice, request)
         return left, await self._selected(left, group, applied)
@@ -128,7 +130,7 @@ class Pipeline:
     async def remade(
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None, logged: View
     ) -> tuple[SelectionRequest, Selection]:
-        """``preview`` of a choice that was made before. ``logged``: what constraints that count left then."""
+        """``preview`` of a choice made before. ``logged``: the view of counting constraints of then."""
         request = await self._within_candidates(choice, request, group)
         constraints = self._applying(choice, request.bandit)
         left, _ = await narrowed(
@@ -142,17 +144,17 @@ class Pipeline:
     ) -> list[RankedCandidate]:
         """All candidates of a request, of which ``selection`` was made, the largest score first.
 
-        ``rng``: draws what the selection drew. Cost: that of a choice of all candidates. Raises Unavailable.
+        ``rng``: repeats the draws of the selection. Cost: as a choice of all candidates. Raises Unavailable.
         """
-        record, whole = request.bandit.record, request.whole
-        hold(RANKED_BYTES * whole.size)
+        record, all_arms = request.bandit.record, request.whole
+        hold(RANKED_BYTES * all_arms.size)
         # A list of the holdout says nothing of other arms: their estimates do.
         ranker: Policy = UNIFORM
         if group != "holdout" and isinstance(policy := POLICIES[record.policy], Policy):
             ranker = policy
         every = msgspec.structs.replace(
             request,
-            k=whole.size,
+            k=all_arms.size,
             exclude=(),
             arm_filter=None,
             quotas=None,
@@ -165,14 +167,14 @@ class Pipeline:
         ranked = await ranker.choose(self._dependencies, every)
         first = dict[int, float]()
         if record.holdout is None or record.holdout.serve == "random" or group != "holdout":
-            found = await ranker.first_propensities(self._dependencies, request, selection.snapshot)
-            if found is not None:
-                first = dict(zip(found[0].tolist(), found[1].tolist(), strict=True))
+            propensities = await ranker.first_propensities(self._dependencies, request, selection.snapshot)
+            if propensities is not None:
+                first = dict(zip(propensities[0].tolist(), propensities[1].tolist(), strict=True))
         if ranker.has_propensities and (top := [pin.arm for pin in request.pins if pin.place == 1]):
-            first = dict.fromkeys(whole.rows_of(top).tolist(), 1.0)
+            first = dict.fromkeys(all_arms.rows_of(top).tolist(), 1.0)
         order = np.lexsort((ranked.hits.rows, -ranked.hits.scores))  # equal ones as they were sent
         return [
-            RankedCandidate(whole.id_of(row), score, first.get(row, 0.0) if first else None)
+            RankedCandidate(all_arms.id_of(row), score, first.get(row, 0.0) if first else None)
             for row, score in zip(
                 ranked.hits.rows[order].tolist(), ranked.hits.scores[order].tolist(), strict=True
             )
@@ -181,10 +183,10 @@ class Pipeline:
     async def agreement(
         self, request: SelectionRequest, selection: Selection, rng: np.random.Generator
     ) -> tuple[bool, float] | None:
-        """How far ``selection``, of the caller's order, is what the policy would have shown with ``rng``.
+        """The agreement of ``selection``, in the caller's order, with the policy's list drawn by ``rng``.
 
-        Whether the first arm is the same, and which share of the longer list both have. Arms that are pinned
-        are in neither list. None: nothing is left besides them, or too much waits to rank.
+        Whether the first arm is the same, and the common share of the longer list. Pinned arms are in neither
+        list. None: no arm is left besides them, or too much waits to rank.
         """
         if not request.k:
             return None
@@ -207,10 +209,10 @@ class Pipeline:
 
         Raises Invalid (its policy takes none; its holdout serves them, and there are none), NoArms.
         """
-        given, bandit = choice.candidates, request.bandit
+        candidates, bandit = choice.candidates, request.bandit
         policy, catalogue = POLICIES[bandit.record.policy], bandit.catalogue
         is_served = serves_candidates(bandit, group)
-        if given is None:
+        if candidates is None:
             if is_served:
                 message = "the holdout of this bandit is served the candidates of the request: name them"
                 raise Invalid(message, path=("candidates",))
@@ -218,25 +220,25 @@ class Pipeline:
         if not policy.takes_candidates:
             reason = f"cannot be combined with the policy {policy.name}: it eliminates arms of the catalogue"
             raise Invalid(f"candidates {reason}", path=("candidates",))
-        found = await self._candidates.of(catalogue, given)
+        snapshot = await self._candidates.of(catalogue, candidates)
         # another process may have just written the arms
-        if not found.size and await self._sync.poll_for_news():
-            found = await self._candidates.of(catalogue, given)
-        if not found.size:
+        if not snapshot.size and await self._sync.poll_for_news():
+            snapshot = await self._candidates.of(catalogue, candidates)
+        if not snapshot.size:
             raise NoArms("no candidate is an arm of the catalogue: all of them are unknown")
-        arms = given.ids if is_served else request.arms
-        return msgspec.structs.replace(request, candidates=found, arms=arms)
+        arms = candidates.ids if is_served else request.arms
+        return msgspec.structs.replace(request, candidates=snapshot, arms=arms)
 
     def is_counted(self, choice: ChooseRequest, bandit: Bandit) -> bool:
-        """Whether some constraint of a choice counts what is shown."""
+        """True if some constraint of a choice counts the shown arms."""
         return any(constraint.counts for constraint in self._applying(choice, bandit))
 
     def _applying(self, choice: ChooseRequest, bandit: Bandit) -> Sequence[Constraint]:
-        """The constraints that apply in a choice."""
+        """The constraints of a choice."""
         return [constraint for constraint, applies in self.constraints if applies(choice, bandit)]
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
-        """What the policy has left of the arms for a learner. Raises NotFound: it eliminates none."""
+        """The arms left by the policy for a learner. Raises NotFound: the policy eliminates none."""
         policy = POLICIES[bandit.record.policy]
         if not isinstance(policy, EliminationPolicy):
             raise NotFound(f"not found: the policy {policy.name} eliminates no arms")
@@ -247,11 +249,11 @@ class Pipeline:
     ) -> Selection:
         """The arms of ``who_chooses``, pins among them.
 
-        ``applied``: the constraints that left what is asked for. Raises NoArms, Invalid, Unavailable.
+        ``applied``: the constraints of the request. Raises NoArms, Invalid, Unavailable.
         """
         chooser, substitute = who_chooses(request, group)
         if not request.bandit.is_settled:
-            # There was no arm when it began.
+            # There was no arm at the beginning.
             raise no_arms(request.bandit.catalogue, request.arm_filter, NONE_IS_ELIGIBLE)
         selection = await chooser.choose(self._dependencies, request)
         if request.pins:
@@ -270,14 +272,15 @@ class Pipeline:
 
 
 def serves_candidates(bandit: Bandit, group: str | None) -> bool:
-    """Whether a choice of this group shows the first candidates of its request."""
+    """True if a choice of this group shows the first candidates of its request."""
     return group == "holdout" and bandit.record.holdout is not None and bandit.record.holdout.is_of_caller
 
 
 def who_chooses(request: SelectionRequest, group: str | None) -> tuple[Chooser, Chooser | None]:
-    """Who chooses for a request of this group, and who does where that finds no arm: None, nobody.
+    """The chooser for a request of this group, and its substitute where no arm is found; None: nobody.
 
-    The caller's baseline, the holdout or the policy chooses. Raises Invalid: ``diverse`` does not go with it.
+    The caller's baseline, the holdout or the policy chooses. Raises Invalid: ``diverse`` does not go with the
+    chooser.
     """
     rule, policy = request.bandit.record.holdout, POLICIES[request.bandit.record.policy]
     is_baseline = request.arms is not None and group is None
@@ -290,7 +293,7 @@ def who_chooses(request: SelectionRequest, group: str | None) -> tuple[Chooser, 
         # What the caller has shown is no draw: even a pinned arm has no propensity there.
         return BASELINE, None
     if not request.k:
-        # Pins take every place. A policy that knows propensities says that they are 1.
+        # Pins take every place. A policy with propensities says 1.
         return FIXED_LIST if group is not None or asked.has_propensities else BASELINE, None
     if rule is None or group != "holdout":
         return asked, None

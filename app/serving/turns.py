@@ -1,8 +1,8 @@
 """Choices of one key one after the other.
 
-A constraint that remembers a key refuses a choice if another one of the key was shown meanwhile. Of many at
+A constraint with a memory of a key refuses a choice if another one of the key was shown meanwhile. Of many at
 once all but one would then begin again, and of 64 the last one 63 times. In turn none is refused, but by
-choices of other processes. Likewise of a bandit, for choices that were refused twice.
+choices of other processes. Likewise of a bandit, for choices refused twice.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ MAX_TURN_S = 5.0  # as long as one answer of the store: while it is silent, a qu
 
 
 class Turns:
-    """For one event loop. It holds a lock of each key that is choosing now."""
+    """For one event loop. There is a lock for each key with a choice under way."""
 
     def __init__(self, max_wait_s: float = MAX_TURN_S) -> None:
         self._max_wait_s = max_wait_s
         self._locks: WeakValueDictionary[LearnerId, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, key: LearnerId | None) -> AbstractAsyncContextManager[None]:
-        """Within, no other choice of the key is made. Raises Unavailable, CallerLeft (while it waited)."""
+        """While held, no other choice of the key is made. Raises Unavailable, CallerLeft (while it
+        waited).
+        """
         return nullcontext() if key is None else self._of(key)
 
     @asynccontextmanager

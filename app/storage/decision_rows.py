@@ -26,8 +26,9 @@ class DecisionRows(RedisPart):
     """
 
     async def write(self, partition: int, rows: Sequence[RowWrite]) -> None:
-        """Keep new rows, unless their learner was forgotten or their bandit deleted. A row made by a reward
-        lacks candidates, and gets them here.
+        """Keep new rows, unless their learner was forgotten or their bandit deleted.
+
+        A row made by a reward lacks candidates, and gets them here.
         """
         by_learner: dict[LearnerId, list[RowWrite]] = {}
         for row in rows:

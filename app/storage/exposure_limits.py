@@ -87,9 +87,11 @@ class QuotaStore(RedisPart):
     async def count(
         self, bandit_uid: str, events: Sequence[tuple[QuotaEvent, Sequence[QuotaCount]]], *, after: str
     ) -> QuotaAnswer:
-        """Count events, each for all of its quotas or for none. A repeated call counts again. A quota refuses
-        an exposure when closed or with too little left, an activation with too little left. A quota of
-        another uid neither counts nor refuses. ``after``: the last known change.
+        """Count events, each for all of its quotas or for none.
+
+        A repeated call counts again. A quota refuses an exposure when closed or with too little left, an
+        activation with too little left. A quota of another uid neither counts nor refuses. ``after``: the
+        last known change.
         """
         numbers, asked = dict[tuple[str, str], int](), list[Argument]()
         for event, counts in events:

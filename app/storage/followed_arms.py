@@ -52,8 +52,9 @@ class FollowedArms(RedisPart):
         return int(await self._redis.command("ZCARD", keys.arm_changes(uid)))
 
     async def read(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
-        """The current records of these arms with their documents; None for missing arms. A round trip, and
-        one moment, for each ``READ_TOGETHER`` arms.
+        """The current records of these arms with their documents; None for missing arms.
+
+        A round trip, and one moment, for each ``READ_TOGETHER`` arms.
         """
         result: list[StoredArm | None] = []
         for start in range(0, len(ids), READ_TOGETHER):
@@ -90,9 +91,11 @@ class FollowedArms(RedisPart):
     async def advance(
         self, uid: str, owner: str, *, collection: str, before: Position, after: Position, quality: bytes
     ) -> bool:
-        """The engine has everything up to ``after``. False: the lease was lost, and nothing is noted. The
-        caller's writes after ``before`` may then have come after writes of a later follower, who therefore
-        begins again at ``before`` in the same collection.
+        """The engine has everything up to ``after``.
+
+        False: the lease was lost, and nothing is noted. The caller's writes after ``before`` may then have
+        come after writes of a later follower, who therefore begins again at ``before`` in the same
+        collection.
         """
         arguments: list[Argument] = [owner, collection, *before, *after, quality]
         names = [keys.counters(uid), keys.follower(uid)]

@@ -115,8 +115,9 @@ class LearnerStates(RedisPart):
         return bool(await self._redis.script("apply", names, arguments, bulk=True))
 
     async def changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
-        """The learners whose states have changed in each partition after its watermark in ``since``. A
-        watermark of "", and one above the partition's own, count as unknown.
+        """The learners whose states have changed in each partition after its watermark in ``since``.
+
+        A watermark of "", and one above the partition's own, count as unknown.
         """
         # On a cluster partitions are on different nodes, and one script may ask one of them.
         one_by_one = [{partition: watermark} for partition, watermark in since.items()]

@@ -80,6 +80,7 @@ class StoreMemory:
 
     def check_kept(self, level: Level, what: str, bytes_more: int = 0) -> None:
         """As ``check``, for records which stay until somebody deletes them: raises QuotaReached.
+
         ``bytes_more``: size of the new record, where large.
         """
         used, most = self.use

@@ -152,8 +152,9 @@ class RedisClient:
             return await self._bulk.command(*arguments)
 
     def scan_members(self, command: str, key: str, pattern: str) -> AsyncIterator[list[bytes]]:
-        """Matching members of a set, hash or sorted set, in batches; some may come twice. ``command`` belongs
-        to the type: SSCAN, HSCAN or ZSCAN. A round trip for each ``SCAN_STEP`` members.
+        """Matching members of a set, hash or sorted set, in batches; some may come twice.
+
+        ``command`` belongs to the type: SSCAN, HSCAN or ZSCAN. A round trip for each ``SCAN_STEP`` members.
         """
         return self._scan(partial(self.command, command, key), pattern)
 

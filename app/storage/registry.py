@@ -142,9 +142,10 @@ class RegistryStore(RedisPart):
         }
 
     async def erase_catalogue(self, uid: str) -> None:
-        """Remove the remains of a deleted catalogue. In steps; ``deletions`` names the catalogue until the
-        end. Its features stay as long as decisions of a bandit moved to another catalogue can be rewarded.
-        Three round trips.
+        """Remove the remains of a deleted catalogue.
+
+        In steps; ``deletions`` names the catalogue until the end. Its features stay as long as decisions of a
+        bandit moved to another catalogue can be rewarded. Three round trips.
         """
         needed = int(await self._redis.command("HGET", keys.LEFT, uid) or 0) > time.time() * 1_000.0
         names = [*keys.catalogue(uid), keys.behaviour(uid)]
@@ -158,8 +159,9 @@ class WriteOnce(RedisPart):
     """Write-once registers by name, in the registry (``partition`` None) or in a partition."""
 
     async def put(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:
-        """Store ``value`` unless the name has a value; return the name's value after the call. ``ttl_ms``
-        None: the value stays forever.
+        """Store ``value`` unless the name has a value; return the name's value after the call.
+
+        ``ttl_ms`` None: the value stays forever.
         """
         if ttl_ms is not None:
             check_positive("ttl_ms", ttl_ms)

@@ -98,8 +98,10 @@ class RewardLog(RedisPart):
         return Lag(age_ms / 1_000, dead)
 
     async def trim(self, partition: int, before_ms: int) -> Trimmed:
-        """Drop some of the entries older than ``before_ms`` and at or below the watermark. Entries in the
-        tail of their learner stay, and all entries after them. A few hundred at most: see ``Trimmed``.
+        """Drop some of the entries older than ``before_ms`` and at or below the watermark.
+
+        Entries in the tail of their learner stay, and all entries after them. A few hundred at most: see
+        ``Trimmed``.
         """
         names = keys.of_partition(partition, keys.log, keys.watermark, keys.tails)
         result = await self._redis.script("trim_log", names, [before_ms, _TRIM_STEP])

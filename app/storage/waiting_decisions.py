@@ -116,10 +116,11 @@ class WaitingDecisions(RedisPart):
         return last.decode() if last else None
 
     async def drop_expired(self, partition: int, *, margin_ms: int, count: int) -> int:
-        """Drop the records of decisions whose expiry was ``margin_ms`` ago by the store's clock. Their dedupe
-        keys go, and the records of learners forgotten before all of them. In the same step, rewards of all
-        decisions with a need for these records are refused from now on, for good. At most ``count`` of each
-        kind; returns how many were dropped.
+        """Drop the records of decisions whose expiry was ``margin_ms`` ago by the store's clock.
+
+        Their dedupe keys go, and the records of learners forgotten before all of them. In the same step,
+        rewards of all decisions with a need for these records are refused from now on, for good. At most
+        ``count`` of each kind; returns how many were dropped.
         """
         names = keys.of_partition(partition, keys.log, keys.watermark, keys.refused, keys.seen_ends, keys.due)
         names += [keys.forgotten_until(partition), keys.seen_until(partition), keys.forgotten(partition)]

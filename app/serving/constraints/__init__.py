@@ -1,1 +1,1 @@
-"""What decides which arms a choice may have: one file for each constraint, and their list."""
+"""Constraints, which decide about the arms of a choice: one file for each, and their list."""

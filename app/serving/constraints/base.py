@@ -1,30 +1,30 @@
-"""What a constraint is: the class that each extends, and how several are combined.
+"""Constraints: the base class of all, and the rules by which several are combined.
 
 A constraint decides which arms one choice may have. Only ``view`` has no default. Policies take their arms
 from ``Candidates``, and need nothing. A choice calls its constraints in this order:
 
 1. The table of ``order`` says which apply. A choice pays nothing for the others. If one names a key in
    ``turn_of``, the choice waits for others of that key in this process.
-2. ``view``, in the order of the table: what the constraint leaves, within what those before it left.
-3. The policy ranks what is left.
-4. ``charge``, of those that count, in the opposite order: what is about to be shown is counted. If one
+2. ``view``, in the order of the table: the arms left by the constraint, among those left by the ones before.
+3. The policy ranks the remaining arms.
+4. ``charge``, of counting constraints, in the opposite order: the list about to be shown is counted. If one
    refuses, the others are refunded, and the choice begins again at 2.
-5. ``record``, if the decision is logged: which arms were not eligible.
+5. ``record``, if the decision is logged: the arms which were not eligible.
 6. ``refund``, if nobody sees the choice after all: the caller has gone, a batch fails, or another choice was
    made for the same event.
 
-``forget`` and ``forget_all`` come at any time, of those that remember learners.
+``forget`` and ``forget_all`` come at any time, of constraints with a memory of learners.
 
-A dry run stops after 3. A choice that is made again, to explain it, takes what constraints that count left
+A dry run stops after 3. A choice made again, for an explanation, takes the result of counting constraints
 from the row of its decision, and asks the others again.
 
-An evaluation reads what constraints left from the row too: filter, exclusions and pins of the request, and
-``record`` of those that count. What another one left (``at_most``: which arms were still allowed after the
-first) depends on attributes as they were, and is not in the row. So decisions in which it had a say are left
-out of evaluations, unless it says ``is_in_row``: one that counts says so as it is recorded, and of the others
-the table is asked again, with the exclusions, filter and rules of the row. What quotas and frequency caps
-would have left if another policy had chosen from the start is in no row: an evaluation is of single choices,
-within what was left then.
+An evaluation reads the results of constraints from the row too: filter, exclusions and pins of the request,
+and ``record`` of the counting ones. The result of any other (``at_most``: the arms still allowed after the
+first) depends on attributes of then, and is not in the row. So decisions with such a constraint are left out
+of evaluations, unless the constraint says ``is_in_row``: a counting one says so when recorded, and for the
+others the table is asked again, with the exclusions, filter and rules of the row. The arms left by quotas and
+frequency caps if another policy had chosen from the start are in no row: an evaluation is of single choices,
+among the arms left then.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ MOST_LOGGED_HAD = 50  # arms and values that were not eligible, in the row of a 
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
-    """What one constraint leaves for a choice. ``combined`` says how several go together.
+    """The arms left by one constraint for a choice. ``combined`` combines several.
 
-    ``arm_filter``  arms that it does not match are not eligible
-    ``exclude``     ids of arms that are not eligible; unknown ones are ignored
+    ``arm_filter``  other arms are not eligible
+    ``exclude``     ids of further arms which are not eligible; unknown ones are ignored
     ``limits``      how many arms of some groups the list may have: of ``selection.limits``, ``AtMost`` of
                     each value of a field, ``CappedValues`` of some values, or another ``Limit``
-                    (of a list as a whole: which arms stand beside each other is nothing that a view says)
-    ``pins``        arms that stand at their places, instead of as many that the policy chooses
-    ``unpinned``    ids of pinned arms that may not stand there: the policy chooses for their places
+                    (of a list as a whole: a view says nothing of neighbours)
+    ``pins``        arms at fixed places, instead of as many of the policy's
+    ``unpinned``    ids of pinned arms not allowed there: the policy chooses for their places
     ``quotas``      quotas at one moment: arms of those used up are not eligible
-    ``state``       what ``charge`` and ``record`` need to know of it
+    ``state``       the constraint's data for ``charge`` and ``record``
     """
 
     arm_filter: Filter | None = None
@@ -74,10 +74,10 @@ class View(msgspec.Struct, frozen=True, eq=False):
 def combined(request: SelectionRequest, view: View) -> SelectionRequest:
     """The request within one more view. These are all rules of how constraints go together.
 
-    Filters: an arm must pass each. Exclusions: an arm that one excludes is out. Limits: an arm that is taken
-    counts for each, pinned arms first. Pins stand whatever filters and exclusions say; a pin that some
-    constraint does not allow is left out, and the policy chooses one more arm. So the number of places is
-    always that of the request.
+    Filters: an arm must pass each. Exclusions: an arm excluded by one is out. Limits: a chosen arm counts for
+    each, pinned arms first. Pins stand whatever filters and exclusions say; a pin not allowed by some
+    constraint is left out, and the policy chooses one more arm. So the number of places is always the
+    request's.
     """
     changed: dict[str, Any] = {}
     if view.arm_filter is not None:
@@ -92,7 +92,7 @@ def combined(request: SelectionRequest, view: View) -> SelectionRequest:
     if view.pins or view.unpinned:
         pins = [pin for pin in (*request.pins, *view.pins) if pin.arm not in view.unpinned]
         changed["pins"] = pins
-        # The policy chooses for the places of pins that may not stand, so a list is never shorter for one.
+        # The policy chooses for the places of forbidden pins, so a list is never shorter for one.
         changed["k"] = request.k + len(request.pins) - len(pins)
     if view.quotas is not None:
         changed["quotas"] = view.quotas
@@ -100,9 +100,9 @@ def combined(request: SelectionRequest, view: View) -> SelectionRequest:
 
 
 class Shown(msgspec.Struct, frozen=True, eq=False):
-    """What a choice is about to show: ``rows`` of ``whole``, by a decision with this id.
+    """A list about to be shown: ``rows`` of ``whole``, by a decision with this id.
 
-    ``deferred``: it is shown only if it is activated later.
+    ``deferred``: shown only if activated later.
     """
 
     request: SelectionRequest
@@ -113,9 +113,9 @@ class Shown(msgspec.Struct, frozen=True, eq=False):
 
 
 class LogRecord(msgspec.Struct, frozen=True):
-    """What the row of a decision says of arms that were not eligible.
+    """The row's record of arms which were not eligible.
 
-    ``closed``   the last change of quotas that was heard, and when: those that were closed then
+    ``closed``   the last known change of quotas, and its time: quotas closed then
     ``had``      ids of arms, and values as ``exposure_limits.exposures`` writes them
     ``is_told``  these are all of them
     """
@@ -128,11 +128,11 @@ class LogRecord(msgspec.Struct, frozen=True):
 class Constraint(ABC):
     """Decides which arms a choice may have. One object serves all bandits, in the event loop.
 
-    ``counts``: whether it depends on what was shown before. Then it is charged, and it says in ``record``
-    what it left out, for nobody can find that out later. One that does not count depends on the request, the
-    settings of the bandit and the catalogue alone, and is asked again when the choice is made again.
+    ``counts``: True for a constraint on earlier exposures. It is charged, and names the excluded arms in
+    ``record``, for nobody can find them out later. Any other constraint depends on the request, the settings
+    of the bandit and the catalogue alone, and is asked again when the choice is made again.
 
-    ``is_in_row``: whether the row of a decision says all that it left, see the module.
+    ``is_in_row``: True if the row of a decision tells all arms left, see the module.
     """
 
     counts: ClassVar[bool] = False
@@ -145,41 +145,44 @@ class Constraint(ABC):
 
     @abstractmethod
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
-        """What it leaves. It may wait for the store, and draws nothing.
+        """The arms left by this constraint. It may wait for the store, and draws nothing.
 
         ``choice``   as the caller sent it
-        ``request``  what is asked of the policy so far: bandit, learner, what the constraints before left,
-                     the time of the decision, and whether it is a dry run, which may take nothing
+        ``request``  the request to the policy so far: bandit, learner, the arms left by the constraints
+                     before, the time of the decision, and whether it is a dry run, which may take nothing
 
         Raises Invalid (naming a field of the request), Unavailable.
         """
 
     def turn_of(self, choice: ChooseRequest, request: SelectionRequest) -> LearnerId | None:
-        """Whose choices a process makes one after the other, from ``view`` to ``charge``; None: nobody's.
+        """The learner whose choices a process makes one after the other, from ``view`` to ``charge``.
 
-        For one that refuses a choice by what the same key was shown meanwhile.
+        None: nobody's. Named by constraints which refuse a choice by what the key was shown meanwhile.
         """
         return None
 
     async def charge(self, view: View, shown: Shown) -> Any:
-        """Count what is shown. Returns what ``refund`` needs, ``()`` for nothing; None: used up meanwhile.
+        """Count the shown arms. Returns the argument of ``refund``, ``()`` for nothing; None: used up
+        meanwhile.
 
-        All of it is counted, or nothing: also if the store fails, or the caller leaves.
+        All are counted, or none: also if the store fails, or the caller leaves.
         """
         return ()
 
     async def refund(self, charge: Any) -> None:  # noqa: B027 - of those that count
-        """Nobody sees the choice. While the store is away it cannot be undone: then it counts."""
+        """Give a charge back: nobody sees the choice. While the store is away the charge cannot be undone,
+        and counts.
+        """
 
     def record(self, view: View, charge: Any, shown: Shown) -> LogRecord:
-        """Which arms were not eligible."""
+        """The arms which were not eligible."""
         return LogRecord()
 
     def forget(self, learner: LearnerId) -> None:  # noqa: B027 - of those that remember
-        """A learner, or visitor of a global bandit, is forgotten: drop what this process remembers of it."""
+        """A learner, or visitor of a global bandit, is forgotten: drop this process's memory of them."""
 
     def forget_all(self) -> None:  # noqa: B027 - as above
-        """It is not known who was forgotten: drop what this process remembers of all."""
+        """Drop this process's memory of all learners: which of them was forgotten is unknown."""
 
 
 class ConstraintRow(NamedTuple):
@@ -190,7 +193,7 @@ class ConstraintRow(NamedTuple):
 
 
 class Applied(msgspec.Struct, eq=False):
-    """A constraint that a choice keeps to, what it left, and what it was charged: () for nothing."""
+    """A constraint of a choice, its view, and its charge: () for nothing."""
 
     constraint: Constraint
     view: View
@@ -236,11 +239,11 @@ async def refund(applied: Sequence[Applied]) -> None:
 
 
 def recorded(applied: Sequence[Applied], shown: Shown) -> LogRecord:
-    """What the row of the decision says of all of them together."""
+    """The row's record of all of them together."""
     counting = [item for item in applied if item.constraint.counts]
     records = [item.constraint.record(item.view, item.charge, shown) for item in counting]
-    had = [name for record in records for name in record.had]
-    is_told = all(record.is_told for record in records) and len(had) <= MOST_LOGGED_HAD
+    over_cap = [name for record in records for name in record.had]
+    is_told = all(record.is_told for record in records) and len(over_cap) <= MOST_LOGGED_HAD
     if not is_told or not all(item.constraint.is_in_row for item in counting):
         return LogRecord(is_told=False)
-    return LogRecord(next((record.closed for record in records if record.closed), None), had)
+    return LogRecord(next((record.closed for record in records if record.closed), None), over_cap)

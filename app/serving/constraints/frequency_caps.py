@@ -19,14 +19,14 @@ from app.storage.types import LearnerId
 
 
 class CapState(NamedTuple):
-    """Whom a choice is for, and the arms or values that were shown to them so often that they are out."""
+    """The key of a choice, and the arms or values shown to the key too often."""
 
     subject: FrequencyCapKey
     over: Sequence[str]
 
 
 class CapCharge(NamedTuple):
-    """What was shown to a key, as ``exposures_of`` makes it."""
+    """The exposures of a key, as ``exposures_of`` makes them."""
 
     subject: FrequencyCapKey
     shown: Sequence[tuple[str, str]]
@@ -63,9 +63,11 @@ class FrequencyCapConstraint(Constraint):
         return None if subject is None or subject.rule.counts == "rewarded" else subject.key
 
     async def charge(self, view: View, shown: Shown) -> CapCharge | tuple[()] | None:
-        """Record what is shown; the same counts once. Raises Unavailable: whether it counts is not known."""
+        """Record the shown arms; the same arm counts once. Raises Unavailable: whether they count is
+        unknown.
+        """
         state: CapState | None = view.state
-        # Where rewards are counted, what is shown counts once it is rewarded.
+        # Where rewards are counted, an exposure counts once rewarded.
         if state is None or state.subject.rule.counts == "rewarded":
             return ()
         arms = [*map(shown.whole.id_of, shown.rows)]
@@ -78,7 +80,9 @@ class FrequencyCapConstraint(Constraint):
         await self._caps.take_back(charge.subject, charge.shown)
 
     def record(self, view: View, charge: Any, shown: Shown) -> LogRecord:
-        """What was over the cap. In a list, arms of one value may have left out each other."""
+        """The record of arms and values over the cap. In a list, arms of one value may have left out each
+        other.
+        """
         state: CapState | None = view.state
         if state is None:
             return LogRecord()
@@ -87,18 +91,18 @@ class FrequencyCapConstraint(Constraint):
 
 
 def view_of(
-    subject: FrequencyCapKey, counts: Mapping[str, int], request: SelectionRequest, whole: Snapshot
+    subject: FrequencyCapKey, counts: Mapping[str, int], request: SelectionRequest, all_arms: Snapshot
 ) -> View:
-    """What the cap leaves: nothing that was shown too often, pinned arms included."""
+    """The arms left by the cap: none shown too often, pinned arms included."""
     rule, over = subject.rule, over_cap(subject.rule, counts)
     state = CapState(subject, over)
     if rule.by == BY_ARM:
         return View(exclude=over, unpinned=set(over) if request.pins else (), state=state)
-    # Arms of one list count together: it has no more arms of a value than the cap leaves.
+    # Arms of one list count together: a list has no more arms of a value than the cap leaves.
     unpinned, pinned_counts = set[str](), Counter(counts)
-    rows = whole.table.row_of_each(request.pinned)
+    rows = all_arms.table.row_of_each(request.pinned)
     is_hard = rule.counts == "shown"
-    for arm, values in zip(request.pinned, values_of(rule.by, whole.attributes, rows), strict=True):
+    for arm, values in zip(request.pinned, values_of(rule.by, all_arms.attributes, rows), strict=True):
         if all(pinned_counts[value] < rule.most for value in values):
             pinned_counts.update(values if is_hard else ())
         else:

@@ -1,4 +1,4 @@
-"""Constraints of plug-ins: a bandit names those that its choices keep to, each with its options.
+"""Constraints of plug-ins: a bandit names the constraints of its choices, each with its options.
 
 "constraints": {"fresh": {"days": 30}}
 """
@@ -20,7 +20,7 @@ from app.serving.constraints.plugin_constraint import PluginConstraint
 
 
 class Missing(Constraint):
-    """Refuses choices of bandits that need a plug-in which is not loaded."""
+    """Refuses choices of bandits whose plug-in is not loaded."""
 
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         if missing := ", ".join(missing_of(request.bandit)):
@@ -29,14 +29,14 @@ class Missing(Constraint):
 
 
 def missing_of(bandit: Bandit) -> Sequence[str]:
-    """What the choices of a bandit need and no loaded plug-in provides."""
+    """The needs of a bandit's choices which no loaded plug-in provides."""
     missing = missing_settings(bandit.record)
     needed = bandit.catalogue.missing_plugin
     return missing if needed is None else [*missing, needed]
 
 
 def missing_settings(record: BanditRecord) -> Sequence[str]:
-    """Of that, what its settings name."""
+    """The missing parts named by the settings."""
     missing = [] if record.policy in POLICIES else [f"the policy {record.policy}"]
     if record.constraints is not None:
         missing += [f"the constraint {name}" for name in record.constraints if name not in PLUGIN_CONSTRAINTS]
@@ -44,7 +44,7 @@ def missing_settings(record: BanditRecord) -> Sequence[str]:
 
 
 def check_constraints(record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
-    """What is wrong with the constraints of a bandit: field and rule."""
+    """The errors of a bandit's constraints: field and rule."""
     for name, options in (record.constraints or {}).items():
         if name not in PLUGIN_CONSTRAINTS:
             yield ("constraints", name), "no loaded plug-in provides a constraint of this name"

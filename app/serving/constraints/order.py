@@ -1,6 +1,6 @@
 """The constraints of all choices, in the order in which a choice asks them, and when each applies.
 
-Each sees what those before it left, so those that may leave out a pin stand behind ``Pins``.
+Each sees the arms left by those before, so constraints which may leave out a pin stand behind ``Pins``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from app.serving.constraints.requested import STATELESS, Pins
 def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[ConstraintRow]:
     """All constraints of choices."""
     return (
-        # Of a policy that is missing its own stand-in says so.
+        # For a missing policy its own stand-in says so.
         ConstraintRow(
             Missing(), lambda _, bandit: bool(bandit.record.constraints or bandit.catalogue.missing_plugin)
         ),

@@ -1,8 +1,8 @@
 """Quotas as a constraint on choices. What they count stands in ``app.exposure_limits``.
 
-Arms of quotas that this process knows to be closed are not eligible. What is selected is charged. If a quota
-refuses, this process knows it from then on, and the choice begins again. A deferred choice is not charged: it
-counts when it is activated.
+Arms of quotas known to be closed are not eligible. The selection is charged. If a quota refuses, this process
+knows the quota as closed from then on, and the choice begins again. A deferred choice is not charged, and
+counts when activated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from app.serving.constraints.base import Constraint, LogRecord, Shown, View
 
 
 class QuotaRefund(NamedTuple):
-    """What was charged. By the time it is given back the bandit may have other quotas."""
+    """The charge of a choice. By the time of a refund the bandit may have other quotas."""
 
     quotas: BanditQuotas
     charge: QuotaCharge
@@ -40,7 +40,7 @@ class QuotaConstraint(Constraint):
         return View() if quotas is None else view_of(quotas, request)
 
     async def charge(self, view: View, shown: Shown) -> QuotaRefund | tuple[()] | None:
-        """Charge the quotas. Raises Unavailable: it is not known whether it counts."""
+        """Charge the quotas. Raises Unavailable: whether the charge counts is unknown."""
         quotas: BanditQuotas | None = view.state
         if quotas is None or shown.deferred:
             return ()
@@ -53,20 +53,22 @@ class QuotaConstraint(Constraint):
         await charge.quotas.refund(charge.charge)
 
     def record(self, view: View, charge: object, shown: Shown) -> LogRecord:
-        """Which quotas were closed. Of a list that may take the last of one, that is not known."""
+        """The closed quotas. Incomplete for a list which may take the last of one."""
         closed = None if view.quotas is None else (view.quotas.number, view.quotas.at_ms)
         return LogRecord(closed, is_told=not view.limits)
 
 
 def view_of(quotas: BanditQuotas, request: SelectionRequest) -> View:
-    """What quotas leave now. A pinned arm whose quota is closed is left out."""
-    closed, few = quotas.known.closed(), quotas.known.few(request.k + len(request.pins))
+    """The arms left by quotas now. A pinned arm of a closed quota is left out."""
+    closed, nearly_closed = quotas.known.closed(), quotas.known.few(request.k + len(request.pins))
     unpinned, left = set[str](), defaultdict[str, dict[tuple[ValueKind, Value], int]](dict)
     if request.pins:
-        whole = request.whole
-        pins = closed.eligible_pins([(pin, whole.table.row_of(pin.arm)) for pin in request.pins], whole, few)
+        all_arms = request.whole
+        pins = closed.eligible_pins(
+            [(pin, all_arms.table.row_of(pin.arm)) for pin in request.pins], all_arms, nearly_closed
+        )
         unpinned = {pin.arm for pin in request.pins} - {pin.arm for pin in pins}
-    for quota, count in few.items():
+    for quota, count in nearly_closed.items():
         if quota.value is not None:
             of_field, value = left[quota.value.field], (quota.value.kind, quota.value.value)
             of_field[value] = min(count, of_field.get(value, count))

@@ -1,7 +1,7 @@
-"""Filters, exclusions, ``at_most`` and pins: what request and bandit say outright, and nothing counts.
+"""Filters, exclusions, ``at_most`` and pins: demands of request and bandit, without counting.
 
     filter      of the bandit and of the request: an arm is eligible if both let it in
-    exclude     ids of arms that are not eligible
+    exclude     ids of arms which are not eligible
     at_most     a rule of the request: at most so many arms of its list share a value of a field
     pin         a rule of the request: an arm stands at a place of the list
 
@@ -26,7 +26,7 @@ from shortlist.types import TopK
 
 
 class Filters(Constraint):
-    """The filter of the bandit, and that of the request."""
+    """The filter of the bandit, and the filter of the request."""
 
     is_in_row = True
     leaves_none = "none matches the filter"
@@ -36,7 +36,7 @@ class Filters(Constraint):
 
 
 class Exclusions(Constraint):
-    """Arms that the request excludes."""
+    """Arms excluded by the request."""
 
     is_in_row = True
     leaves_none = "exclude names all that are left"
@@ -53,7 +53,7 @@ class AtMostRules(Constraint):
 
 
 class Pins(Constraint):
-    """The pins of the request. ``sync`` finds arms that another process has just written."""
+    """The pins of the request. ``sync`` finds arms just written by another process."""
 
     is_in_row = True
 
@@ -61,7 +61,7 @@ class Pins(Constraint):
         self._sync = sync
 
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
-        """All of them. Raises Invalid, naming every pinned arm that is no arm, or no candidate."""
+        """All of them. Raises Invalid, naming every pinned id which is no arm, or no candidate."""
         pinned = choice.rules.pinned
         if request.candidates is None:
             missing, why = await self._sync.missing(request.bandit.catalogue, pinned), "no arm has this id"
@@ -80,17 +80,17 @@ class Pins(Constraint):
 
 
 def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
-    """The selection with the pinned arms in it, scored by their estimated rewards.
+    """The selection with the pinned arms, scored by their estimated rewards.
 
-    A pin beyond the end of a short list stands at its end. An arm that was deleted meanwhile is left out.
+    A pin beyond the end of a short list stands at its end. An arm deleted meanwhile is left out.
     """
     snapshot, hits = selection.snapshot, selection.hits
-    whole = snapshot.arms.plain.whole
+    all_arms = snapshot.arms.plain.whole
     rows, scores = hits.rows.tolist(), hits.scores.tolist()
     propensities = None if selection.propensities is None else list(selection.propensities)
     # from the first place on: each insertion moves everything behind it
     for pin in sorted(request.pins, key=lambda pin: pin.place):
-        pinned_row = whole.rows_of([pin.arm])
+        pinned_row = all_arms.rows_of([pin.arm])
         if not len(pinned_row):
             continue
         # By the estimate, whatever the policy draws: nobody chose this arm by a draw.

@@ -69,8 +69,10 @@ class StoredEventLog:
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """``head``: the report of the job's process. ``is_alive``: the process has a lease on the job.
-    ``result``: b"" without a result, and where the caller did not ask for the result.
+    """``head``: the report of the job's process.
+
+    ``is_alive``: the process has a lease on the job. ``result``: b"" without a result, and where the caller
+    did not ask for the result.
     """
 
     id: str
