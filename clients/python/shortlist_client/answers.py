@@ -54,13 +54,13 @@ class RankedCandidate:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Arms, the best first. ``decision``: the token to reward them with. ``bandit_version``: of the
-    settings that it was made by. ``eligible``: how many arms the filters match, where there is one.
-    ``group``: "policy" or "holdout", of a bandit that has a holdout. ``weights``: by which signals were
-    weighed, of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none;
-    absent of a bandit with another prior. ``effects_version``: of the arm effects, 0 while none are
-    found; absent of a bandit without. ``unknown``: how many candidates are no arms of the catalogue;
-    absent where none is. ``ranking``: all candidates that there are, the largest score first, where
-    ``include`` asks for it; absent of a choice that was made for its event before.
+    settings of the choice. ``eligible``: number of arms matched by the filters, if any. ``group``:
+    "policy" or "holdout", of a bandit with a holdout. ``weights``: of the signals, of a bandit with
+    some. ``prior_version``: of the learned prior, 0 while there is none; absent of a bandit with another
+    prior. ``effects_version``: of the arm effects, 0 while none are found; absent of a bandit without.
+    ``unknown``: number of candidates missing in the catalogue; absent for 0. ``ranking``: all existing
+    candidates, the largest score first, where ``include`` asks for a ranking; absent of a choice made
+    for its event before.
     """
 
     decision: str
@@ -83,11 +83,11 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class DryRunArm:
     """``estimate``: the reward that the learner expects of the arm. ``width``: the standard deviation of
-    the estimate. ``draw``: the value that was drawn for the arm, of policies that choose by such values;
-    None of the others, of arms that are pinned, of a baseline and of the holdout. ``prior``: the part of
-    the estimate that a new key has too, by the learned prior; the rest is what this key was rewarded
-    for. ``effect``: the part that the arm has beyond its features, for all keys. Both absent without.
-    ``examined``: how likely its place is looked at; absent without ``position``.
+    the estimate. ``draw``: the drawn value of the arm, of policies which choose by such values; None of
+    others, of pinned arms, of a baseline and of the holdout. ``prior``: the part of the estimate shared
+    by a new key, by the learned prior; the rest is from this key's rewards. ``effect``: the arm's part
+    beyond its features, for all keys. Both absent without. ``examined``: how likely its place is looked
+    at; absent without ``position``.
     """
 
     id: str
@@ -140,7 +140,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """``duplicate`` counts what was there before; after a lost answer that is what the first attempt sent."""
+    """``duplicate`` counts rewards which were there before: after a lost answer all of the first attempt."""
 
     accepted: int
     duplicate: int
@@ -172,7 +172,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """``at``: when it was noticed, in UTC (ISO 8601). ``what``: which data, for a human."""
+    """A loss of data. ``at``: when it was noticed, in UTC (ISO 8601). ``what``: the lost data, for a human."""
 
     at: str
     what: str
@@ -180,7 +180,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is well (``good``), or not, or neither (None). ``text``: without a full stop."""
+    """One statement: well (``good``), or not, or neither (None). ``text``: without a full stop."""
 
     name: str
     good: bool | None
@@ -198,7 +198,7 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What is running, and how much of it there is.
+    """What runs, and how much of it there is.
 
     ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost, if
     anything. ``findings``: what `shortlist doctor` says of it. ``plugins``: those that are loaded.
@@ -256,8 +256,8 @@ class EncodedField:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """To how many numbers an embedding is reduced. ``basis``: by these rows; absent: by those that fit the
-    arms best, once there are enough.
+    """To how many numbers an embedding is reduced. ``basis``: by these rows; absent: by the rows of best
+    fit to the arms, once there are enough.
     """
 
     to: int
@@ -276,8 +276,8 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the features of a catalogue are made from: ``fields`` of the metadata, an ``embedding``, or
-    both, the fields first.
+    """The source of a catalogue's features: ``fields`` of the metadata, an ``embedding``, or both, the
+    fields first.
     """
 
     fields: tuple[EncodedField, ...] | None = None
@@ -286,10 +286,9 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """What the reduction of the embeddings is. ``state``: ``not_fitted`` until there are enough arms,
-    ``given`` with the catalogue, or ``fitted`` to so many ``arms``: then ``share_of_variance`` is the
-    part of their squared lengths that is kept, and ``overlap_at_10`` how many of the 10 nearest of an
-    arm are so still.
+    """The reduction of the embeddings. ``state``: ``not_fitted`` until there are enough arms, ``given``
+    with the catalogue, or ``fitted`` to so many ``arms``: then ``share_of_variance`` is the kept part of
+    their squared lengths, and ``overlap_at_10`` the number of an arm's 10 nearest which stay among them.
     """
 
     to: int
@@ -301,7 +300,9 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Unlisted:
-    """How many ``arms`` have values that the field does not list, and the most frequent of these."""
+    """Arms with values which the field does not list: the number of ``arms``, and the most frequent of the
+    values.
+    """
 
     arms: int
     values: tuple[str, ...]
@@ -319,7 +320,7 @@ class Display:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutErrors:
-    """Mean squared errors on rewards that were held out: of the catalogue ``before``, and of this one."""
+    """Mean squared errors on held-out rewards: of the catalogue ``before``, and of this one."""
 
     before: float
     after: float
@@ -327,7 +328,7 @@ class HeldOutErrors:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPrior:
-    """What the history says of a key before it has rewards: by how many ``keys``, and how many of the
+    """The history's knowledge of a key before it has rewards: from so many ``keys``; so many of the
     ``directions`` in which they differ are real.
     """
 
@@ -337,10 +338,10 @@ class HistoryPrior:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What an embedding was made of: so many ``rewards`` of so many ``keys``, of so many ``arms``; how many
-    arms were ``without``: their features come from their fields.
+    """The source of an embedding: so many ``rewards`` of so many ``keys``, of so many ``arms``; arms
+    ``without`` any have features from their fields.
 
-    ``held_out``: None where nothing was held out. ``prior``: what new bandits begin with; None where
+    ``held_out``: None where nothing was held out. ``prior``: the start of new bandits; None where
     nothing is known of keys.
     """
 
@@ -361,10 +362,10 @@ class Catalogue:
     scan, and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
     ``recall_at_1``, ``recall_at_10`` and ``recall_at_100`` are of the best arm and of lists; the last
     two are absent where the arms are in an engine, where lists are not measured. ``arms_in_memory``:
-    whether the arms can be searched exactly, sorted, and their fields counted; not where they are in an
-    engine. ``build_left_s``: for how many seconds more a structure will be built, by its own progress,
-    before it is measured; None where none is built, before its first part is, and in processes that wait
-    for another one to build it. Absent where the arms are in an engine.
+    true if the arms can be searched exactly, sorted, and their fields counted; false for an engine.
+    ``build_left_s``: for how many seconds more a structure will be built, by its own progress, before it
+    is measured; None where none is built, before its first part is, and in processes that wait for
+    another one to build it. Absent where the arms are in an engine.
 
     Of a catalogue with ``features``: what these are made from, without a basis; ``columns``, what each
     number means; ``reduction`` of its embedding; ``unlisted`` values of fields, which count as missing:
@@ -918,7 +919,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class MoveStatus:
-    """A move whose learners are being carried: ``carried`` is the share of partitions that are done."""
+    """A move whose learners are being carried: ``carried`` is the share of finished partitions."""
 
     from_: str = field(metadata={"name": "from"})
     to: str
@@ -933,10 +934,10 @@ class Bandit(Settings):
 
     ``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
     cannot be done with these settings, or cannot be meant, as sentences; absent if there are none.
-    ``used``: what the settings are for a learner without rewards; in the list of all bandits without
-    what other keys have taught it. ``move``: while learners are being carried to another catalogue;
-    absent otherwise, and in lists. ``state``: its policy is of a plug-in that is not loaded here, so it
-    chooses nothing; else absent.
+    ``used``: the settings in numbers for a learner without rewards; in the list of all bandits without
+    the lessons of other keys. ``move``: while learners are being carried to another catalogue; absent
+    otherwise, and in lists. ``state``: its policy is of a plug-in that is not loaded here, so it chooses
+    nothing; else absent.
     """
 
     id: str
@@ -960,7 +961,7 @@ class BanditVersion(Bandit):
 
 @dataclass(frozen=True, slots=True)
 class MovedArms:
-    """How many arms both catalogues have, and only one of them."""
+    """Numbers of arms: of both catalogues, and of only one of them."""
 
     common: int
     only_from: int
@@ -969,8 +970,8 @@ class MovedArms:
 
 @dataclass(frozen=True, slots=True)
 class ArmMap:
-    """``r2``: how much of the new features the map explains, of arms that it was not fitted by. ``shown``:
-    whether arms count by how often the decision log shows them, or all alike.
+    """``r2``: how much of the new features the map explains, of arms outside of the fit. ``shown``: whether
+    arms count by how often the decision log shows them, or all alike.
     """
 
     r2: float
@@ -979,12 +980,11 @@ class ArmMap:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What a move does, or would do, ``from`` one catalogue ``to`` another.
+    """The effects of a move, or of a dry run, ``from`` one catalogue ``to`` another.
 
-    ``map``: None where nothing is carried. ``agreement``: the correlation of what learners expect of
-    arms before and after, in the mean of a sample of them; None without learners. ``learners``: how many
-    there are. ``warnings``: what will be otherwise, as sentences; of a dry run also why it would be
-    refused.
+    ``map``: None where nothing is carried. ``agreement``: the correlation of learners' estimates of arms
+    before and after, in the mean of a sample of them; None without learners. ``learners``: their number.
+    ``warnings``: changes, as sentences; of a dry run also reasons for a refusal.
     """
 
     from_: str = field(metadata={"name": "from"})
@@ -1081,8 +1081,9 @@ class Sets:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """``arm``, or ``value`` where the cap counts by a field, and ``count``: how often the key had it. It
-    counts until ``until_ms``, the first of several; ``left``: how often it may have it until then.
+    """``arm``, or ``value`` where the cap counts by a field, and ``count``: how often the key had it. The
+    count holds until ``until_ms``, the first of several; ``left``: how often the key may have the arm
+    until then.
     """
 
     arm: str | None
@@ -1095,7 +1096,7 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class Exposures:
-    """``repeats``: the setting of the bandit, and ``items`` what counts for it, the last first. At most
+    """``repeats``: the setting of the bandit, and ``items`` the counted exposures, the last first. At most
     1,000 are kept.
     """
 
@@ -1266,7 +1267,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class SignalSpread:
-    """Of one signal, as of the whole."""
+    """The spread and noise of one signal; for the fields see the whole."""
 
     spread: float
     noise: float
@@ -1274,7 +1275,7 @@ class SignalSpread:
 
 @dataclass(frozen=True, slots=True)
 class SignalEffect:
-    """Of one signal, as of the whole."""
+    """The effect of an arm on one signal; for the fields see the whole."""
 
     effect: float
     sd: float
@@ -1283,8 +1284,8 @@ class SignalEffect:
 @dataclass(frozen=True, slots=True)
 class ArmEffect:
     """``effect``: how much more reward than its features say. ``sd``: the standard deviation of the effect
-    about that. ``weight``: as how many rewards it has. With signals they are of the weighted sum, and in
-    ``signals`` of each.
+    about that. ``weight``: as how many rewards it has. With signals the three are of the weighted sum,
+    and in ``signals`` of each.
     """
 
     arm: str
@@ -1297,10 +1298,10 @@ class ArmEffect:
 @dataclass(frozen=True, slots=True)
 class ArmEffects:
     """The effects of arms with rewards. ``version``: 0 while nothing is found; then ``spread`` is 0,
-    without items. ``spread``: the standard deviation of the effects of all arms. ``noise``: that of one
-    reward about what is expected of it. ``rewards``: how many decisions it was made of, of ``arms``
-    arms. ``places``: how likely the arm at each place of a list is looked at, beside the first one; None
-    where that is not learned, for what ``places_note`` says.
+    without items. ``spread``: the standard deviation of the effects of all arms. ``noise``: of one
+    reward about its expectation. ``rewards``: number of decisions in the fit, of ``arms`` arms.
+    ``places``: how likely the arm at each place of a list is looked at, beside the first one; None where
+    not learned, for the reason in ``places_note``.
     """
 
     version: int
@@ -1429,13 +1430,13 @@ class ArmRevision:
 
 @dataclass(frozen=True, slots=True)
 class LearnedPage:
-    """Entries of one partition, and the arms that they name if asked for.
+    """Entries of one partition, and their arms if asked for.
 
     ``position``: the cursor to go on from at any time; ``next``: the same, None when there is no more
     now.
 
-    ``missing``: entries, of any bandit, that were trimmed before they could be read from here, or erased
-    with a learner that was forgotten.
+    ``missing``: entries, of any bandit, trimmed before they could be read from here, or erased with a
+    forgotten learner.
     """
 
     items: tuple[LearnedReward, ...]
@@ -1469,12 +1470,12 @@ class LearnedMove:
 
 @dataclass(frozen=True, slots=True)
 class LearningTerms:
-    """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
-    ``constant``: what comes after them, of a bandit with an intercept, once it has learned anything.
-    ``space``: how often the bandit was moved to another catalogue. ``moves``: one of them a page, the
-    first one first; ``next``: None when there is no more.
+    """The terms by which rewards become sums of a learner. ``features``: of an arm; ``context``: numbers of
+    an encoded one. ``constant``: the number after them, of a bandit with an intercept, once it has
+    learned anything. ``space``: how often the bandit was moved to another catalogue. ``moves``: one of
+    them a page, the first one first; ``next``: None at the end.
 
-    ``directions``: those that interact with the context, row by row; None: all coordinates do.
+    ``directions``: the ones which interact with the context, row by row; None: all coordinates do.
     ``match``: how many numbers stand before the constant, 0 where a reward does not bring its
     ``features``.
     """
@@ -1592,8 +1593,8 @@ class LoggedDecision:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the request asked for. ``filter``: its own, without that of the bandit. ``arms``: a baseline.
-    ``pins``: arm and place. ``at_most``: field and count. ``diverse``: weight and over.
+    """The request of a decision. ``filter``: its own, without the bandit's. ``arms``: a baseline. ``pins``:
+    arm and place. ``at_most``: field and count. ``diverse``: weight and over.
     """
 
     k: int
@@ -1680,17 +1681,17 @@ class SignalPrior:
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What the keys of a bandit have in common, and by how much they differ.
+    """The common part of a bandit's keys, and by how much they differ.
 
     ``version`` 0 while fewer than five keys have rewards, or where these say nothing: then all is as
-    with ``plain``, and what follows is None. In a catalogue whose ``behaviour`` has a ``prior`` there is
-    a version from the beginning, and ``history`` says how many of the ``keys`` are of that history.
+    with ``plain``, and all other fields are None. In a catalogue whose ``behaviour`` has a ``prior``
+    there is a version from the beginning, and ``history`` says how many of the ``keys`` are from there.
 
-    ``keys``: how many it was fitted from, and ``observations`` theirs. ``noise``: by how much rewards
-    vary about their mean, for every key. ``mean``: the theta that a new key starts from, and ``sd`` by
-    how much keys differ from it, in each coordinate; both None of one to nine own keys. ``offset``: of
-    the mean, where learners have one. ``weights``: the mean of those of the context. ``covariance``: of
-    all numbers of a learner. With signals they are of the weighted sum, and in ``signals`` of each.
+    ``keys``: how many were in the fit, and ``observations`` theirs. ``noise``: by how much rewards vary
+    about their mean, for every key. ``mean``: the theta that a new key starts from, and ``sd`` by how
+    much keys differ from it, in each coordinate; both None of one to nine own keys. ``offset``: of the
+    mean, where learners have one. ``weights``: the mean of those of the context. ``covariance``: of all
+    numbers of a learner. With signals all are of the weighted sum, and in ``signals`` of each.
     """
 
     version: int
@@ -1721,7 +1722,7 @@ class PolicyNeeds:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``options``: JSON schema of the settings of a bandit that change what the policy does.
+    """``options``: JSON schema of the bandit's settings with an effect on the policy.
 
     ``propensities``: whether each arm of a choice comes with its exact probability.
     """

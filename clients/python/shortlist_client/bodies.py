@@ -132,9 +132,9 @@ class DryRunBody(DryRunRequest, total=False):
 class ChooseBatchBody(TypedDict, total=False):
     """``k`` of all requests together is at most 20,000.
 
-    ``partial``: each request is answered by itself, with a choice or with its error, also where a field
-    of it is wrong. Without it an error of one is the error of all. ``distinct``: the requests are
-    answered one after the other, and none shows an arm id that one before it shows.
+    ``partial``: each request is answered by itself, with a choice or with its error, also for a wrong
+    field. Without it an error of one is the error of all. ``distinct``: the requests are answered one
+    after the other, and none shows an arm id shown by an earlier one.
     """
 
     partial: bool
@@ -215,8 +215,8 @@ class IndexBody(TypedDict, total=False):
 
 
 class ReduceRule(TypedDict, total=False):
-    """To how many numbers an embedding is reduced. ``basis``: by these rows; absent: by those that fit the
-    arms best, once there are enough.
+    """To how many numbers an embedding is reduced. ``basis``: by these rows; absent: by the rows of best
+    fit to the arms, once there are enough.
     """
 
     to: Required[int]
@@ -233,8 +233,8 @@ class EmbeddingRule(TypedDict, total=False):
 
 
 class FeaturesRule(TypedDict, total=False):
-    """What the features of a catalogue are made from: ``fields`` of the metadata, an ``embedding``, or
-    both, the fields first.
+    """The source of a catalogue's features: ``fields`` of the metadata, an ``embedding``, or both, the
+    fields first.
     """
 
     fields: Sequence[EncodedField] | None
@@ -466,8 +466,8 @@ class VectorsMipsBody(TypedDict, total=False):
 
 class MoveBody(TypedDict, total=False):
     """``carry``: how learners come along. ``map``: by the least-squares map between the features of the
-    arms that both catalogues have, and not at all where it explains less than a tenth of the new ones;
-    ``none``: they begin from nothing. ``dry_run``: nothing is changed.
+    common arms of both catalogues, and not at all where the map explains less than a tenth of the new
+    ones; ``none``: they begin from nothing. ``dry_run``: nothing is changed.
     """
 
     catalogue: Required[str]
@@ -476,8 +476,8 @@ class MoveBody(TypedDict, total=False):
 
 
 class ObservationItem(TypedDict, total=False):
-    """``values``: of the signals, instead of ``value``, exactly when the bandit has some. Those that are
-    not named are at their default. ``at``: when it was, in ms since 1970, now if absent; ``half_life_s``
+    """``values``: of the signals, instead of ``value``, exactly when the bandit has some. Signals without a
+    name here are at their default. ``at``: when it was, in ms since 1970, now if absent; ``half_life_s``
     counts from then.
     """
 

@@ -108,7 +108,7 @@ class SignalRule(TypedDict, total=False):
 
 
 class GuardrailRule(TypedDict, total=False):
-    """What the mean of a signal over decisions should be at ``most``, or at ``least``."""
+    """The mean of a signal over decisions should be at ``most``, or at ``least``, a bound."""
 
     signal: Required[str]
     most: float | None
@@ -116,7 +116,7 @@ class GuardrailRule(TypedDict, total=False):
 
 
 class PositionRule(TypedDict):
-    """How likely the arm at each place of a list is looked at; further places are as the last."""
+    """The probability that the arm at each place of a list is looked at; further places are as the last."""
 
     examination: Sequence[float]
 
