@@ -56,9 +56,7 @@ def _seal(document: dict[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A loss of data. ``at``: when it was noticed, in UTC (ISO 8601). ``what``: the lost data, for a
-    human.
-    """
+    """A loss of data. ``at``: when noticed, in UTC (ISO 8601). ``what``: the lost data, for a human."""
 
     at: str
     what: str

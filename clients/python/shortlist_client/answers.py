@@ -172,7 +172,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A loss of data. ``at``: when it was noticed, in UTC (ISO 8601). ``what``: the lost data, for a human."""
+    """A loss of data. ``at``: when noticed, in UTC (ISO 8601). ``what``: the lost data, for a human."""
 
     at: str
     what: str
