@@ -48,8 +48,10 @@ def test_the_readme_shows_the_python_session_and_it_runs() -> None:
         url = server.url
         exec(script.replace("http://127.0.0.1:8080", url), found := {})
         with found["client"] as client:
-            wait_until_sync(lambda: client.get_learner("home", "user-42").observations, what="it is applied")
-    assert found["choice"].arms[0].id in {"alien", "amelie", "heat"}
+            wait_until_sync(lambda: client.get_learner("beside").observations, what="it is applied")
+            assert client.report("beside").agreement.decisions == 1
+            assert client.get_bandit("beside").holdout["share"] == 0.1
+    assert [arm.id for arm in found["choice"].arms] == ["toaster", "lamp"]
 
 
 def test_the_readme_shows_it() -> None:
