@@ -189,7 +189,7 @@ def _bandit(world: World, bandit: tuple[str, str, str], count: int) -> str:
     if scope == "quotas":
         rng = random.Random(name)
         for number in range(QUOTAS):
-            world.client.put_quota(name, f"q{number}", quota(rng, number, count))
+            world.client.put_quota(name, f"q{number}", **quota(rng, number, count))
     world.client.choose(name, **_first(scope, context))
     return name
 

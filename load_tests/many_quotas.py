@@ -99,7 +99,7 @@ def measured(arms: int, quotas: int, dim: int) -> dict[str, Any]:
         for number in range(CAMPAIGNS):
             body: QuotaBody = {"filter": {"group": number}, "most": 10**4, "per_s": DAY_S}
             body["pace"], body["from"] = "even", datetime.now(UTC).isoformat()
-            client.put_quota("paced", f"p{number}", body)
+            client.put_quota("paced", f"p{number}", **body)
         note(paced_rest_cores=_rest_cores(service, client))
         note(**{f"paced_{name}": value for name, value in _added(service, "paced").items()})
     return row
@@ -136,7 +136,7 @@ def _phases(
             body["most"] = 2
         if number % 3 == 0:
             body["pace"] = "even"
-        client.put_quota("many", f"q{number}", body)
+        client.put_quota("many", f"q{number}", **body)
 
     def change(number: int) -> None:
         described = _described(number * 7, arms, quotas)

@@ -447,6 +447,8 @@ def folder_arrows(depth: int) -> dict[str, set[str]]:
     """The folders that each folder imports; those deeper than ``depth`` count as the one that they are in."""
     arrows: dict[str, set[str]] = {}
     for here, there in module_arrows().items():
+        if here == "shortlist.__init__":  # the door of the library: what is inside does not go through it
+            continue
         folder, *others = (".".join(name.split(".")[:-1][:depth]) for name in (here, *there))
         arrows.setdefault(folder, set()).update(others)
     return arrows

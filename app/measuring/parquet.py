@@ -2,10 +2,11 @@
 
 It is a file of its own because a service without the extra must not import it.
 
-A row that is read back is the row as JSON, with these exceptions: ``filter``, ``weights`` and ``barred``,
-whose shapes vary, are JSON text. A bandit without signals has neither ``weights`` nor the ``signal`` of
-rewards; ``revised`` is there only where the last reward counts, ``prior_version`` only with a learned prior,
-``agreement`` only with a holdout that serves candidates.
+A row that is read back is the row as JSON, with these exceptions: ``timestamp`` of a decision and of a reward
+is its ``time`` as a timestamp of UTC; ``filter``, ``weights`` and ``barred``, whose shapes vary, are JSON
+text. A bandit without signals has neither ``weights`` nor the ``signal`` of rewards; ``revised`` is there
+only where the last reward counts, ``prior_version`` only with a learned prior, ``agreement`` only with a
+holdout that serves candidates.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ _NUMBERS = pa.list_(pa.float32())
 CANDIDATE = [("id", pa.string()), ("features", _NUMBERS), ("match", _NUMBERS)]
 AGREEMENT = pa.struct([("same_first", pa.bool_()), ("overlap", pa.float64())])
 _OF_SIGNALS = ("expected", "effect")
+_TIMESTAMP = ("timestamp", pa.timestamp("ms", tz="UTC"))  # ``time``, for whom reads tables
 _TEXTS = {"filter", "weights", "barred"}
 _encode = msgspec.json.Encoder().encode
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it has had once: 30 MB for an export
@@ -69,6 +71,7 @@ def schema_of(
         ("arm", pa.string()),
         ("value", pa.float64()),
         ("time", pa.int64()),
+        _TIMESTAMP,
         ("default", pa.bool_()),
         *[("signal", pa.string())] * signals,
         *[("revised", pa.int64())] * revised,
@@ -77,6 +80,7 @@ def schema_of(
         [
             ("decision", pa.string()),
             ("time", pa.int64()),
+            _TIMESTAMP,
             ("key", pa.string()),
             ("bandit_version", pa.int64()),
             ("learner_version", pa.int64()),
@@ -165,17 +169,22 @@ class _Sink(io.RawIOBase):
 
 
 def _column(field: Any, rows: Sequence[Row]) -> Any:
-    values = list(map(attrgetter(field.name), rows))
+    values = list(map(attrgetter(_attribute(field.name)), rows))
     if field.name in _TEXTS:
         values = [None if value is None else _encode(value).decode() for value in values]
     elif pa.types.is_struct(field.type):
         values = [None if value is None else msgspec.structs.astuple(value) for value in values]
     elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
-        as_tuple = attrgetter(*(part.name for part in field.type.value_type))  # as Arrow takes structs
+        names = (_attribute(part.name) for part in field.type.value_type)
+        as_tuple = attrgetter(*names)  # as Arrow takes structs
         values = [None if value is None else list(map(as_tuple, value)) for value in values]
         if _OF_SIGNALS[0] in {part.name for part in field.type.value_type}:
             values = [[(*arm[:-2], *map(_listed, arm[-2:])) for arm in value] for value in values]
     return pa.array(values, field.type)
+
+
+def _attribute(column: str) -> str:
+    return "time" if column == _TIMESTAMP[0] else column
 
 
 def _listed(numbers: object) -> object:

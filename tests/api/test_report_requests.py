@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -105,6 +106,8 @@ async def test_an_export_is_a_file_of_rows(api: Api):
     assert file.headers["content-type"] == "application/vnd.apache.parquet"
     read = pq.read_table(io.BytesIO(file.content)).to_pylist()
     # What the other form leaves out.
+    for timed in [each for row in read for each in (row, *row["rewards"])]:
+        assert timed.pop("timestamp") == datetime.fromtimestamp(timed["time"] / 1_000, UTC)
     assert {row.pop("barred") for row in read} == {'{"filters":[],"arms":[]}'}
     assert not any(row.pop("candidates") for row in read)
     assert read == list(map(json.loads, lines.content.splitlines()))

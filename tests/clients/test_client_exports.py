@@ -58,6 +58,7 @@ def test_a_file_has_the_rows_of_the_log(service: Service, tmp_path: Path):
     assert [each["decision"] for each in found] == [row.decision for row in rows]
     assert len(rows) == DECISIONS
     read = pq.read_table(table).to_pylist()
+    assert all(each.pop("timestamp") for row in read for each in (row, *row["rewards"]))
     assert {row.pop("barred") for row in read} == {
         '{"filters":[],"arms":[]}'
     }  # what the other form leaves out

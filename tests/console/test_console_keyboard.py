@@ -137,7 +137,7 @@ def test_a_filter_is_built_and_a_quota_made_and_changed(browser: Browser, furnis
         expect(row).to_contain_text("77")
         # The table may show it before the form has its answer.
         expect(row.get_by_role("button", name="Change by-key")).to_be_focused()
-        client.put_quota("home", "by-key", {"filter": {"genre": "drama"}, "most": 88, "per_s": 86_400})
+        client.put_quota("home", "by-key", filter={"genre": "drama"}, most=88, per_s=86_400)
         expect(row).to_contain_text("88")  # the table was drawn again
         assert focused(page) == "Change by-key"
         client.delete_quota("home", "by-key")

@@ -238,7 +238,7 @@ def test_what_changed_is_one_feed(browser: Browser, tmp_path: Path):
             client.upsert_arms("c", [[3.0]], ids=[arm])
             client.choose("b")
         client.patch_bandit("b", exploration=0.5)
-        client.put_quota("b", "few", {"arm": "a", "most": 10, "from": "2026-01-01T00:00:00Z"})
+        client.put_quota("b", "few", start=datetime(2026, 1, 1, tzinfo=UTC), arm="a", most=10)
         wait_until_sync(lambda: len(list(client.log("b"))) == 22, what="all decisions are in the log")
         rows = list(client.log("b"))
         times = [

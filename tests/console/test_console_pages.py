@@ -826,7 +826,7 @@ def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path:
             holdout={"share": 0.5},
         )
         client.patch_bandit("b", filter={"n.m": MARKUP})
-        client.put_quota("b", "q", {"filter": {"n.m": MARKUP}, "most": 10})
+        client.put_quota("b", "q", filter={"n.m": MARKUP}, most=10)
         choice = client.choose("b", k=2, context={"device": MARKUP}, filter={"n.m": MARKUP})
         client.reward(choice.decision, value=1.0, arm=choice.arms[0].id, wait=True)
         rules: Any = {"at_most": [{"field": "maker", "count": 1}]}

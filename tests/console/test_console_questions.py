@@ -380,7 +380,7 @@ def test_arms_have_their_titles_in_queries_campaigns_and_quotas(browser: Browser
         client.create_slates(id="front", arms=films, k=2, noise_std=0.5)
         client.create_centers(id="zones", points=films, k=2)
         client.create_centers(id="far", points=["x", "y", "z"], k=2)  # of no catalogue
-        client.put_quota("home", "star", {"arm": "f7", "most": 10_000, "per_s": 3_600})
+        client.put_quota("home", "star", arm="f7", most=10_000, per_s=3_600)
         page = console.open("queries/films?arm=f7&k=3")
         page.get_by_role("button", name="Ask all of them").click()
         answers = page.get_by_role("region", name="Answers").locator("tbody a")

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -60,9 +61,13 @@ def as_json(rows: Sequence[Row]) -> list[Any]:
 
 
 def read_back(data: bytes) -> list[Any]:
-    """The rows of a file, what was text as JSON; without what a row says of nothing."""
+    """The rows of a file, what was text as JSON; without what a row says of nothing, and without timestamps,
+    which are compared here.
+    """
     found = pq.read_table(io.BytesIO(data)).to_pylist()
     for each in found:
+        for timed in (each, *each["rewards"]):
+            assert timed.pop("timestamp") == datetime.fromtimestamp(timed["time"] / 1_000, UTC)
         for name in ("filter", "barred"):
             each[name] = each[name] and json.loads(each[name])
         if each["barred"] == {"filters": [], "arms": []}:

@@ -49,11 +49,10 @@ def furnish(service: Service, decisions: int = 240) -> None:
             guardrails=[{"signal": "click", "least": 0.001}, {"signal": "purchase", "most": 0.0001}],
             repeats={"most": 3, "within_s": 86_400},
         )
-        client.put_quota("home", "used-up", {"filter": {"campaign": 2}, "most": 3, "per_s": 86_400 * 365})
-        begin = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
-        soon: Any = {"filter": {"campaign": 1}, "most": 2 * decisions, "from": begin}
-        client.put_quota("home", "soon", soon)
-        client.put_quota("home", "never", {"filter": {"campaign": 3}, "most": 10**9, "per_s": 3_600})
+        client.put_quota("home", "used-up", filter={"campaign": 2}, most=3, per_s=86_400 * 365)
+        begin = datetime.now(UTC) - timedelta(minutes=1)
+        client.put_quota("home", "soon", start=begin, filter={"campaign": 1}, most=2 * decisions)
+        client.put_quota("home", "never", filter={"campaign": 3}, most=10**9, per_s=3_600)
         for first in range(0, decisions, 40):
             keys = [f"user-{n % 40}" for n in range(first, first + 40)]
             rewards: list[Any] = []

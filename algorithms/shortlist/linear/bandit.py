@@ -114,6 +114,10 @@ class LinearBandit:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
+    def __repr__(self) -> str:
+        (arms, dim), index = self._arms.shape, f", index {self._built!r}" if self._built else ""
+        return f"<LinearBandit: {arms:,} x {dim}, {self.policy!r}{index}, {self.observations:,} rewards>"
+
     @property
     def observations(self) -> int:
         """How many rewards it has learned from."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+import shortlist
 from shortlist.errors import InvalidArgument, InvalidShape
 from shortlist.index import arm_index
 from shortlist.linear import bandit as module
@@ -44,6 +45,17 @@ def test_its_example_is_true():
     found = doctest.testmod(module)
     assert found.attempted > 3
     assert not found.failed
+
+
+def test_a_notebook_sees_what_it_is():
+    assert shortlist.LinearBandit is LinearBandit
+    assert "LinearBandit" in dir(shortlist)
+    with pytest.raises(AttributeError, match="LinearBandits"):
+        _ = shortlist.LinearBandits
+    bandit = LinearBandit(np.ones((1_000, 2)), policy="linucb", rng=drawing()).partial_fit(3, 1.0)
+    assert repr(bandit) == "<LinearBandit: 1,000 x 2, 'linucb', 1 rewards>"
+    searched = LinearBandit(ARMS, index="inverted_file", rng=drawing())
+    assert repr(searched) == "<LinearBandit: 40 x 4, 'sub_ts', index 'inverted_file', 0 rewards>"
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -519,9 +519,22 @@ class Endpoints:
         return routes.DELETE_EMBEDDING.call(bandit, embedding)
 
     @endpoint
-    def put_quota(self, bandit: str, quota: str, body: bodies.QuotaBody) -> Call[Quota]:
-        """Make a quota, or give it another ``most``, ``pace`` or ``to``. Raises Conflict for all else."""
-        return routes.PUT_QUOTA.call(bandit, quota, body=body)
+    def put_quota(
+        self,
+        bandit: str,
+        quota: str,
+        *,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        **fields: Unpack[bodies.QuotaBody],
+    ) -> Call[Quota]:
+        """Make a quota, or give it another ``most``, ``pace`` or ``to``. Raises Conflict for all else.
+
+        ``start``, ``end``: the fields ``from``, which Python has as a word of its own, and ``to``.
+        """
+        times = {"from": _moment(start), "to": _moment(end)}
+        given = {name: time for name, time in times.items() if time is not None}
+        return routes.PUT_QUOTA.call(bandit, quota, body={**fields, **given})
 
     @endpoint
     def get_quota(self, bandit: str, quota: str) -> Call[Quota]:
