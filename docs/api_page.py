@@ -1,11 +1,16 @@
-"""The calls of the service as Markdown, from the same OpenAPI document that it answers at /openapi.json."""
+"""The calls of the service as Markdown, from the same OpenAPI document that it answers at /openapi.json.
+
+An area of calls is a page. It has the bodies and answers that no other area has; those of several are on the
+page ``SHARED``. Links between them lead to an anchor, which the site finds on any page.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from functools import cache
 from typing import Any
 
 from app.api.arms import BLOCKS
@@ -15,18 +20,7 @@ from server.application import create_app
 
 Json = Mapping[str, Any]
 
-# The groups of calls and their titles, in the order in which a reader meets them. Any other comes after them.
-GROUPS = {
-    "catalogues": "Catalogues and arms",
-    "bandits": "Bandits and learners",
-    "choices": "Choices",
-    "rewards": "Rewards",
-    "mips": "One-shot searches",
-    "sampling": "Draws",
-    "centers": "Centres",
-    "slates": "Slate campaigns",
-    "operations": "Operations",
-}
+SHARED = "shared"
 # Numbers of a schema, as they are said.
 BOUNDS = {
     "minimum": "at least {:,}",
@@ -52,30 +46,58 @@ def document() -> Json:
     return found
 
 
-def markdown(api: Json) -> str:
-    """All calls by group, then all bodies and answers by name."""
-    calls = [
-        (operation["tags"][0], verb.upper(), path, operation)
-        for path, verbs in api["paths"].items()
-        for verb, operation in verbs.items()
-    ]
-    order = list(dict.fromkeys([*GROUPS, *sorted(group for group, *_ in calls)]))
-    calls.sort(key=lambda call: (order.index(call[0]), call[2]))
-    examples = by_call(api["paths"])
-    lines: list[str] = []
-    for group, own in groupby(calls, key=lambda call: call[0]):
-        lines += ["", f"## {GROUPS.get(group, group.capitalize())}"]
-        for _, verb, path, operation in own:
+@cache
+def pages() -> Mapping[str, str]:
+    """Those of the service, made once."""
+    return pages_of(document())
+
+
+def pages_of(api: Json) -> Mapping[str, str]:
+    """By the name of each area what its page has: its calls by path, then bodies and answers by name."""
+    areas = dict[str, list[tuple[str, str, Json]]]()
+    for path, verbs in sorted(api["paths"].items()):
+        for verb, operation in verbs.items():
+            areas.setdefault(operation["tags"][0], []).append((verb.upper(), path, operation))
+    schemas, examples = api["components"]["schemas"], by_call(api["paths"])
+    reached = {area: _reached([each for *_, each in calls], schemas) for area, calls in areas.items()}
+    areas_of = Counter(name for names in reached.values() for name in names)
+    found = dict[str, str]()
+    for area, calls in areas.items():
+        lines = list[str]()
+        for verb, path, operation in calls:
             lines += _call(verb, path, operation)
             lines += _examples(examples[f"{verb} {path}"])
-    lines += ["", "## Bodies and answers"]
-    for name, schema in sorted(api["components"]["schemas"].items()):
-        lines += _schema(name, schema)
-    return "\n".join(lines) + "\n"
+        own = {name: schemas[name] for name in reached[area] if areas_of[name] == 1}
+        found[area] = "\n".join([*lines, *_bodies(own)]) + "\n"
+    rest = {name: schema for name, schema in schemas.items() if areas_of[name] != 1}
+    return {**found, SHARED: "\n".join(_bodies(rest)) + "\n"}
+
+
+def _reached(value: object, schemas: Json) -> set[str]:
+    """The names of the schemas that a part of the document has, however deep."""
+    found, left = set[str](), [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, Mapping):
+            left += each.values()
+            name = str(each.get("$ref", "")).rpartition("/")[2]
+            if name and name not in found:
+                found.add(name)
+                left.append(schemas[name])
+        elif isinstance(each, list):
+            left += each
+    return found
+
+
+def _bodies(schemas: Json) -> Iterator[str]:
+    if schemas:
+        yield from ("", "## Bodies and answers")
+    for name, schema in sorted(schemas.items()):
+        yield from _schema(name, schema)
 
 
 def _call(verb: str, path: str, operation: Json) -> Iterator[str]:
-    yield from ("", f"### `{verb} {path}`", "", _prose(operation.get("description", "")), "")
+    yield from ("", f"## `{verb} {path}`", "", _prose(operation.get("description", "")), "")
     parameters = operation.get("parameters", [])
     if parameters:
         yield from ("| parameter | in | value |", "|---|---|---|")
@@ -143,7 +165,7 @@ def _value(schema: Json) -> str:
     if "enum" in schema or "const" in schema:
         return " or ".join(f'`"{word}"`' for word in schema.get("enum", [schema.get("const")]))
     if schema.get("pattern") == IDENTIFIER:
-        return "[identifier](#identifiers)"
+        return "[identifier](../api.md#identifiers)"
     kinds = schema.get("type", "anything")
     text = " or ".join(kinds) if isinstance(kinds, list) else str(kinds)
     if "items" in schema:

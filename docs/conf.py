@@ -55,6 +55,11 @@ PARTS = {
     ),
     "API and clients": (
         API,
+        *(
+            f"{API}/{area}"
+            for area in ("catalogues", "bandits", "learners", "choices", "rewards", "quotas", "measuring")
+        ),
+        f"{API}/*",
         "docs/commands",
         "docs/clients",
         "docs/files",
@@ -124,12 +129,13 @@ def _contents() -> str:
 def _add_what_is_generated(_: Sphinx, page: str, source: list[str]) -> None:
     """The navigation, and the calls of the service, are written when the site is built."""
     if page == HOME:
-        source[0] += _contents()
-    if page == API:
+        source[0] = f"---\nhide-toc: true\n---\n{source[0]}{_contents()}"
+    if page.startswith(f"{API}/"):
         sys.path.insert(0, str(ROOT))
         from docs import api_page  # noqa: PLC0415  # it loads the service
 
-        source[0] += api_page.markdown(api_page.document())
+        about = source[0].partition("\n\nIts content is made ")[0]
+        source[0] = f"{about}\n{api_page.pages()[page.removeprefix(f'{API}/')]}"
 
 
 def _lead_to_home(app: Sphinx, error: Exception | None) -> None:
@@ -159,7 +165,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 project = "Shortlist"
 release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-HEAD = f'<!doctype html><meta charset="utf-8"><title>{project}</title>\n'
+STYLE = ":root{color-scheme:light dark}body{font:1.1rem/1.6 sans-serif;max-width:40rem;margin:4rem auto}"
+HEAD = f'<!doctype html><meta charset="utf-8"><title>{project}</title><style>{STYLE}</style>\n'
 extensions = ["myst_parser"]
 root_doc = HOME
 include_patterns = [f"{page}.md" for page in (HOME, *pages())]
@@ -186,6 +193,10 @@ suppress_warnings = ["misc.highlighting_failure"]
 nitpicky = True
 
 html_theme = "furo"
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#0b62a4", "color-brand-content": "#0b62a4"},
+    "dark_css_variables": {"color-brand-primary": "#7cc4ff", "color-brand-content": "#7cc4ff"},
+}
 html_title = f"{project} {release}"
 templates_path = ["."]
 html_sidebars = {

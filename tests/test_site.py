@@ -21,6 +21,7 @@ from service_process import serving
 pytestmark = pytest.mark.rest
 
 ROOT = Path(__file__).parents[1]
+MOST_API_BYTES = 300_000  # of a page of the API
 
 
 def test_every_page_is_in_the_navigation_once():
@@ -30,14 +31,22 @@ def test_every_page_is_in_the_navigation_once():
     assert found - {conf.HOME} <= set(listed)
 
 
-def test_the_page_of_the_api_has_every_call_and_every_field():
-    document = api_page.document()
-    text = api_page.markdown(document)
+def test_the_pages_of_the_api_have_every_call_and_every_field_once():
+    document, pages = api_page.document(), api_page.pages()
+    assert {path.stem for path in ROOT.glob("docs/api/*.md")} == pages.keys()
+    text = "\n".join(pages.values())
+    assert len(re.findall(r"^## `\w+ .+`$", text, re.MULTILINE)) == sum(map(len, document["paths"].values()))
+    linked, there = (
+        re.findall(r"\]\(#([\w-]+)\)", text),
+        re.findall(r"^\((schema-.+)\)=$", text, re.MULTILINE),
+    )
+    assert set(linked) <= set(there)
+    assert len(there) == len(set(there)) == len(document["components"]["schemas"])
     calls = {(verb.upper(), path) for path, verbs in document["paths"].items() for verb in verbs}
-    assert set(re.findall(r"^### `(\w+) (.+)`$", text, re.MULTILINE)) == calls
+    assert set(re.findall(r"^## `(\w+) (.+)`$", text, re.MULTILINE)) == calls
     for name, schema in document["components"]["schemas"].items():
         _, _, own = text.partition(f"({api_page.anchor(name)})=\n")
-        own = own.partition("\n(schema-")[0]
+        own = re.split(r"\n\(schema-|\n## ", own)[0]
         assert set(re.findall(r"^\| `(\w+)` \|", own, re.MULTILINE)) == set(schema.get("properties", ())), (
             name
         )
@@ -109,6 +118,8 @@ def test_it_builds_and_loads_nothing_from_other_hosts(tmp_path: Path):
     assert built.returncode == 0, built.stderr
     assert f'href="{conf.release}/index.html"' in (tmp_path / "index.html").read_text()
     made = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")}
+    large = {path.name: path.stat().st_size for path in site.glob("docs/api/*.html")}
+    assert max(large.values()) < MOST_API_BYTES, large
     assert {conf.HOME, "index", *conf.pages()} <= made
     for path in [*tmp_path.rglob("*.html"), *tmp_path.rglob("*.css")]:
         text = path.read_text()

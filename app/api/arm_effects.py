@@ -21,7 +21,7 @@ from app.platform.pools import REQUESTS
 
 LEFT_OUT = 100  # arms that a page may pass over: they were deleted
 
-router = json_router(prefix="/v1/bandits", tags=["bandits"])
+router = json_router(prefix="/v1/bandits", tags=["learners"])
 
 
 class SignalEffectView(BaseModel):

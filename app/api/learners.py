@@ -36,7 +36,7 @@ from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.rewards.erasure import Erasure
 from app.serving.pipeline import Pipeline
 
-router = json_router(prefix="/v1/bandits", tags=["bandits"])
+router = json_router(prefix="/v1/bandits", tags=["learners"])
 # A longer state is read and given as an octet-stream alone.
 MAX_JSON_STATE_BYTES = 3 << 20
 LearnerKey = Annotated[str, StringConstraints(pattern=f"^(_global|{IDENTIFIER})$")]

@@ -15,7 +15,7 @@ from app.bandits.served_bandits import Bandits
 from app.rewards.reward_entries import Observation
 from app.rewards.rewards import Rewards
 
-router = json_router(prefix="/v1/bandits", tags=["bandits"])
+router = json_router(prefix="/v1/bandits", tags=["learners"])
 
 
 class ObservationItem(StrictModel):

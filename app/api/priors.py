@@ -18,7 +18,7 @@ from app.learners.prior_fits import PriorFits
 from app.platform.errors import NotFound
 from app.platform.pools import REQUESTS
 
-router = json_router(prefix="/v1/bandits", tags=["bandits"])
+router = json_router(prefix="/v1/bandits", tags=["learners"])
 
 
 class RefreshBody(StrictModel):

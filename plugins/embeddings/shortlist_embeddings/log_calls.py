@@ -35,7 +35,7 @@ MAX_LOG_DIM = 64
 MIN_EVERY_S, MAX_EVERY_S = 3_600, 90 * 86_400
 _TIME = re.compile(r"([1-9][0-9]{0,3})([hd])")
 
-router = json_router(prefix="/v1/bandits/{bandit}", tags=["measuring"])
+router = json_router(prefix="/v1/bandits/{bandit}", tags=["evaluations"])
 
 
 def _seconds(text: str) -> int:

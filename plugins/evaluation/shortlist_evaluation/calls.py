@@ -45,7 +45,7 @@ from shortlist_service.routes import (
 )
 from shortlist_service.work import MEASURING
 
-router = json_router(prefix="/v1/bandits/{bandit}", tags=["measuring"])
+router = json_router(prefix="/v1/bandits/{bandit}", tags=["evaluations"])
 
 if TYPE_CHECKING:
     EstimatorName = str
