@@ -197,6 +197,9 @@ def record_of(body: BanditBody) -> BanditRecord:
     if "intercept" not in body.model_fields_set:
         intercept = not isinstance(policy, EliminationPolicy)
         record = msgspec.structs.replace(record, intercept=intercept)
+    if (rule := record.holdout) is not None and rule.or_else is not None and not rule.is_list:
+        message = "needs serve with a list of arms: it says what is served where none of them is eligible"
+        raise Invalid(message, path=("holdout", "else"))
     parsed_filter(record.filter)
     if refused := list(check_constraints(record)):
         raise Invalid.many(refused)
@@ -223,6 +226,9 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
         left.add("prior")
     for name in left - patch.keys():
         after.pop(name, None)
+    rule, asked = after.get("holdout"), patch.get("holdout")
+    if isinstance(rule, dict) and not isinstance(rule.get("serve"), dict) and "else" not in (asked or {}):
+        rule.pop("else", None)  # it was of the list that goes
     try:
         changed = record_of(BanditBody.model_validate(after))
     except ValidationError as error:

@@ -109,8 +109,9 @@ def load(taken_paths: Collection[str]) -> dict[str, Routes]:
     routes = plugins.load("routes", Routes)
     paths = {*taken_paths}
     prefixes = {path.split("/")[2 if path.startswith(PREFIX) else 1] for path in paths}
+    owners = {each: plugin.name for plugin in plugins.plugins() for each in plugin.provides}
     for name, plugin_route in routes.items():
-        where = f"the routes {name} of a plug-in"
+        where = f"the routes {name} of the plug-in {owners[f'routes:{name}']}"
         if not isinstance(getattr(plugin_route, "router", None), APIRouter):
             raise StartupError(f"{where} need a router of json_router")
         prefix = plugin_route.router.prefix
@@ -121,6 +122,8 @@ def load(taken_paths: Collection[str]) -> dict[str, Routes]:
         calls = [route for route in plugin_route.router.routes if isinstance(route, JsonRoute)]
         if len(calls) < len(plugin_route.router.routes):
             raise StartupError(f"{where} must be of json_router")
+        if plugin_route.key_header and not calls:
+            raise StartupError(f"{where} have a key_header and no call")
         if any(_overlap(route.path, path) for route in calls for path in paths):
             raise StartupError(f"{where} have a path that is taken")
         if unknown := sorted({*plugin_route.scopes.values()} - {*SCOPES}):

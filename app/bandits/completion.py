@@ -100,7 +100,7 @@ def with_else(
     rule, before = record.holdout, None if stored is None else stored.holdout
     if rule is None:
         return record
-    or_else = rule.or_else if rule.is_list else None
+    or_else = rule.or_else
     if or_else is None and rule.is_list:
         if before is not None and before.is_list:
             or_else = before.or_else

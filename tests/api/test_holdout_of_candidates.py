@@ -164,8 +164,8 @@ async def test_what_cannot_serve_candidates_is_refused(shared: Api):
     for policy in ("sub_elim", "linear_elim"):
         body = {"catalogue": "refused", "policy": policy, "holdout": SHADOW}
         await shared.refused("PUT", "/v1/bandits/refused", body, loc=["body", "holdout", "serve"])
-    await shared.bandit("refused", "refused", holdout={**SHADOW, "else": "random"})
-    found = await shared.ok("GET", "/v1/bandits/refused")
-    assert found["holdout"] == {"share": 1.0, "serve": "candidates", "else": None}
+    body = {"catalogue": "refused", "policy": "sub_ts", "holdout": {**SHADOW, "else": "random"}}
+    await shared.refused("PUT", "/v1/bandits/refused", body, loc=["body", "holdout", "else"])
+    await shared.bandit("refused", "refused", holdout={**SHADOW, "else": None})
     body = {"policy": "sub_elim", "prior": "plain", "arm_effects": "off"}
     await shared.refused("PATCH", "/v1/bandits/refused", body, loc=["body", "holdout", "serve"])

@@ -259,7 +259,15 @@ async def test_a_bandit_without_a_holdout_has_no_groups(api: Api):
     assert await api.choose("b", event_id="e") == first, "an event keeps its choice"
     changed = await api.ok("PATCH", "/v1/bandits/b", {"holdout": {"serve": {"arms": ["a"]}}})
     assert changed["holdout"] == {"share": 1, "serve": {"arms": ["a"]}, "else": "random"}
-    changed = await api.ok("PATCH", "/v1/bandits/b", {"holdout": {"share": 0}})
+    for serve in ("random", "candidates"):  # a list takes what it says with it, and only a list says it
+        lists = {"share": 1, "serve": {"arms": ["a"]}, "else": "random"}
+        assert (await api.ok("PATCH", "/v1/bandits/b", {"holdout": lists}))["holdout"] == lists
+        changed = await api.ok("PATCH", "/v1/bandits/b", {"holdout": {"serve": serve}})
+        assert changed["holdout"] == {"share": 1, "serve": serve, "else": None}
+        for rule in ({"else": "refuse"}, {"serve": serve, "else": "random"}):
+            body = {"holdout": rule}
+            await api.refused("PATCH", "/v1/bandits/b", body, loc=["body", "holdout", "else"])
+    await api.ok("PATCH", "/v1/bandits/b", {"holdout": {"share": 0}})
     assert (await api.choose("b"))["group"] == "policy"
     assert (await api.ok("PATCH", "/v1/bandits/b", {"holdout": None}))["holdout"] is None
     assert "group" not in await api.choose("b")
