@@ -144,6 +144,9 @@ export function link(text, parts, query) {
   return h("a", { href: address(parts, query) }, text);
 }
 
+/** What a cell says while it is still read. @returns {HTMLElement} */
+export const loading = () => h("span", { class: "loading" }, "loading …");
+
 /** What stands where something is still read. @param {number} [lines] @returns {HTMLElement} */
 export function skeleton(lines = 3) {
   return h("div", { class: "skeleton", role: "status" }, h("span", { class: "loading" }, "Loading …"), Array.from({ length: lines }, () => h("span", { class: "bone", "aria-hidden": "true" })));

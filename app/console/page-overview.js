@@ -2,7 +2,7 @@
 
 import { get, list, Metrics, origin, path, send } from "./api.js";
 import { chart } from "./charts.js";
-import { boxes, button, empty, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { boxes, button, empty, h, link, loading, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { bytes, count, duration, number, percent, sentence } from "./format.js";
 import { Form, preview, previewOf, problemBox } from "./forms.js";
 import { fieldOf } from "./json.js";
@@ -14,6 +14,7 @@ const LOOK_MS = 3000;
 const LISTED_EVERY = 3;
 const REPORT_MS = 20_000;
 const MOST = 24;
+const AT_ONCE = 4; // of some 18 reports that a service takes at a time, from all who look
 const VISITORS = 500;
 const CHOICES = /\/choose(\/batch)?$/;
 const ONE = /\/choose$/;
@@ -173,20 +174,28 @@ function figures(ready, status, metrics, seen) {
  */
 async function readSparks(bandits, sparks, told, signal) {
   const moment = performance.now();
-  for (const bandit of bandits.slice(0, MOST)) {
-    const before = sparks.get(bandit.id);
-    if (before && moment - before.at < REPORT_MS) continue;
-    const alarms = catalogueAlarms(await get(path`/v1/catalogues/${bandit.catalogue}`, signal));
-    if (!bandit.log) sparks.set(bandit.id, { at: moment, alarms });
-    else {
-      const { since } = await holdoutSince(bandit, signal);
-      const [{ report, from }, last] = await Promise.all([timeline(bandit.id, since, signal), get(path`/v1/bandits/${bandit.id}/log?order=desc&limit=200`, signal)]);
-      const groups = Object.fromEntries(report.groups.map((/** @type {any} */ group) => [group.group, group]));
-      const mean = groups.policy?.decisions ? groups.policy.mean_reward : null;
-      sparks.set(bandit.id, { at: moment, mean, values: course(report, "policy").map((/** @type {any} */ point) => point.y), lift: report.lift, told: outcome(bandit, report, from), decisions: groups.policy?.decisions ?? 0, alarms: [...alarms, ...alarmsOf(bandit, report, last.items)] });
+  const left = bandits.slice(0, MOST).filter(({ id }) => !(moment - sparks.get(id)?.at < REPORT_MS));
+  /** @type {Map<string, Promise<string[]>>} many bandits have one catalogue */
+  const ofCatalogues = new Map();
+  const read = async () => {
+    for (let bandit = left.shift(); bandit; bandit = left.shift()) {
+      const name = bandit.catalogue;
+      if (!ofCatalogues.has(name)) ofCatalogues.set(name, get(path`/v1/catalogues/${name}`, signal).then(catalogueAlarms));
+      const [alarms, spark] = await Promise.all([ofCatalogues.get(name), bandit.log ? sparkOf(bandit, signal) : { alarms: [] }]);
+      sparks.set(bandit.id, { at: moment, ...spark, alarms: [...(alarms ?? []), ...spark.alarms] });
+      told();
     }
-    told();
-  }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, read));
+}
+
+/** What the log of a bandit says. @param {any} bandit @param {AbortSignal} signal */
+async function sparkOf(bandit, signal) {
+  const { since } = await holdoutSince(bandit, signal);
+  const [{ report, from }, last] = await Promise.all([timeline(bandit.id, since, signal), get(path`/v1/bandits/${bandit.id}/log?order=desc&limit=200`, signal)]);
+  const policy = report.groups.find((/** @type {any} */ each) => each.group === "policy");
+  const values = course(report, "policy").map((/** @type {any} */ point) => point.y);
+  return { mean: policy?.decisions ? policy.mean_reward : null, values, lift: report.lift, told: outcome(bandit, report, from), decisions: policy?.decisions ?? 0, alarms: alarmsOf(bandit, report, last.items) };
 }
 
 /** @type {Record<string, [string, (each: {bandit: any, spark: any, alarms: string[]}) => number | string]>} */
@@ -203,12 +212,15 @@ function banditTable(bandits, sparks, order) {
   const by = fieldOf(ORDERS, order)?.[1] ?? ORDERS.attention[1];
   const rows = bandits.map((bandit) => ({ bandit, spark: sparks.get(bandit.id), alarms: sparks.get(bandit.id)?.alarms ?? [] }));
   rows.sort((a, b) => (by(a) < by(b) ? -1 : by(a) > by(b) ? 1 : 0));
+  const read = new Set(bandits.slice(0, MOST).map(({ id }) => id));
   const lines = rows.map(({ bandit, spark, alarms }) => {
+    const name = h("span", {}, link(bandit.id, ["bandits", bandit.id]), h("span", { class: "meaning" }, `${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue])));
+    const tryIt = h("span", {}, link("Try it", ["try", bandit.id]));
+    if (!spark && read.has(bandit.id)) return [name, loading(), loading(), loading(), loading(), tryIt];
     const drawn = spark?.lift ? chart("spark", { label: `mean reward of ${bandit.id}`, unit: "a decision", values: spark.values, mean: spark.mean }) : h("span", { class: "soft" }, bandit.log ? "" : "keeps no log");
     const look = alarms.length ? h("span", { class: "alarm" }, alarms.join("; ")) : "";
     const told = spark?.told && h("span", {}, h("span", { class: `told ${spark.told.kind}` }, spark.told.sentence), h("span", { class: "meaning" }, spark.told.numbers));
-    const name = h("span", {}, link(bandit.id, ["bandits", bandit.id]), h("span", { class: "meaning" }, `${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue])));
-    return [name, told ?? "", drawn, count(spark?.decisions), look, h("span", {}, link("Try it", ["try", bandit.id]))];
+    return [name, told ?? "", drawn, count(spark?.decisions), look, tryIt];
   });
   return table("Bandits", ["bandit", "is it better?", "policy's mean reward", "#its decisions", "attention", ""], lines, "", "cards");
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -371,6 +372,31 @@ def test_the_overview_says_what_the_doctor_says(browser: Browser, shop_service: 
         # It is no warning. A bandit may have one: the groups of a random holdout differ by far at times.
         assert page.locator(".warning:not(.alarm)").count() == 0
         console.check()
+
+
+def test_cells_of_the_overview_say_that_they_load_and_bandits_are_read_together(
+    browser: Browser, tmp_path: Path
+):
+    with serving(tmp_path) as service, Client(service.url) as client:
+        client.put_catalogue("c", dim=1)
+        client.upsert_arms("c", [[1.0], [-1.0]], ids=["a", "b"])
+        for number in range(9):
+            client.put_bandit(f"b{number}", catalogue="c", policy="sub_ts", log={}, holdout={"share": 0.5})
+            client.choose(f"b{number}")
+        held, reports, catalogues = list[Route](), count(1), list[Route]()
+        with console_of(browser, service) as console:
+            page = console.page
+            page.route("**/v1/catalogues/c", lambda route: (catalogues.append(route), route.continue_()))
+            page.route("**/report?*", lambda route: held.append(route))  # noqa: PLW0108 - it must be a function
+            with page.expect_request(lambda request: "/report?" in request.url and next(reports) == 4):
+                console.open("")
+            expect(page.locator("td .loading")).to_have_count(9 * 4)
+            page.unroute("**/report?*")
+            for route in held:
+                route.continue_()
+            expect(page.locator("td .loading")).to_have_count(0)
+            assert len(catalogues) == 1
+            console.check()
 
 
 def test_what_people_share_is_shown_and_fitted_anew_where_there_is_a_prior(browser: Browser, tmp_path: Path):
