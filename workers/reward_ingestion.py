@@ -270,20 +270,18 @@ class RewardWorker:
             # round.
             due, self._due, self._is_behind = set(filter(self._owns, self._due)), set(), False
             self._cycle_entries = 0
-            outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
+            failures = await asyncio.gather(*map(self._advance, due), return_exceptions=True)
             length_s = self.cycles.length_s(time.monotonic() - self._cycle_began, self._cycle_entries)
             self._cycle_s = self.cycles.least_s if self._is_behind else length_s
-            # only Unavailable comes here, after all partitions had their turn
-            for failure in filter(None, outcomes):
-                raise failure
-
-    async def _try_to_advance(self, partition: int) -> None:
-        try:
-            await self._advance(partition)
-        except Unavailable:
-            raise
-        except Exception:  # the other partitions go on; this one is tried again after the next poll
-            log.exception("the reward log of partition %d cannot be applied", partition)
+            ending = None
+            for partition, failure in zip(due, failures, strict=True):
+                if isinstance(failure, Exception) and not isinstance(failure, Unavailable):
+                    # The others went on, and this one is tried again after the next poll.
+                    log.error("the reward log of partition %d cannot be applied", partition, exc_info=failure)
+                elif failure is not None:
+                    ending = failure
+            if ending is not None:
+                raise ending
 
     async def _advance(self, partition: int) -> None:
         """Apply what comes next in a partition; it stays due while there may be more."""
