@@ -69,7 +69,7 @@ serve: install
 	$(BIN)/shortlist serve
 
 # All that goes through the store, on a Redis Cluster of three nodes; `make test-rest` runs a part of it.
-SERVICES      := $(addprefix tests/,bandits catalogues decision_log filtering learning measuring platform policies queries quotas records replication serving)
+SERVICES      := $(addprefix tests/,bandits catalogues decision_log exposure_limits filtering fold learners measuring platform policies queries records replication rewards selection serving)
 CLUSTER_TESTS := tests/api plugins/campaigns plugins/embeddings plugins/evaluation $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
 CLUSTER_FEW   := tests/api/test_rewards.py $(addprefix tests/workers/,test_reward_ingestion.py test_workers_on_one_log.py)
 
@@ -193,8 +193,8 @@ console-types:
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,chart,load,milvus-server,mutants,images,peers,plots,otel]' ./clients/python $(patsubst plugins/%,./plugins/%,$(filter-out -e,$(PLUGINS)))
-	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-service --exclude shortlist-client $(patsubst plugins/%,--exclude shortlist-%,$(filter-out -e,$(PLUGINS))) > constraints.txt
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,chart,load,milvus-server,mutants,images,peers,plots,otel]' ./clients/python ./clients/files $(patsubst plugins/%,./plugins/%,$(filter-out -e,$(PLUGINS)))
+	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-service --exclude shortlist-client --exclude shortlist-files $(patsubst plugins/%,--exclude shortlist-%,$(filter-out -e,$(PLUGINS))) > constraints.txt
 
 audit:
 	$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit
@@ -204,7 +204,7 @@ audit:
 IMAGE := $(filter-out --no-cache-dir,$(shell sed -n 's|.*/bin/pip install ||p' Dockerfile))
 
 # What pip leaves of its builds would be taken into the next one, and for code of the project.
-BUILT := build/lib build/bdist.* algorithms/build clients/python/build plugins/*/build
+BUILT := build/lib build/bdist.* algorithms/build clients/*/build plugins/*/build
 
 sbom:
 	rm -rf $(VENV)/image $(VENV)/sbom $(BUILT)

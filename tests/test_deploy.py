@@ -265,6 +265,16 @@ def test_prometheus_reads_with_a_key_and_grafana_finds_the_dashboard():
 MAKEFILE = (ROOT / "Makefile").read_text()
 
 
+def test_the_folders_of_tests_that_the_makefile_names_exist():
+    lists = re.findall(r"^\w+ *:= (.*tests/.*)$", MAKEFILE, re.MULTILINE)
+    named = {word for line in lists for word in re.findall(r"(?<![\w/])(?:tests|plugins)/[\w/.]+", line)}
+    for names in re.findall(r"\$\(addprefix (tests/[\w/]*,[^)]+)\)", MAKEFILE):
+        folder, _, rest = names.partition(",")
+        named |= {f"{folder}{name}" for name in rest.split()}
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 def test_the_set_up_has_what_the_commands_of_the_readme_need():
     """Import and export of Parquet, and of a log as a lake."""
     (installed,) = re.findall(
