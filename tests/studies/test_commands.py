@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from studies.study_commands import BENCHMARKS, ERRORS, QUICK_S, REPRODUCTIONS, certainty, parser
+from studies.study_commands import BENCHMARKS, ERRORS, QUICK_S, REPRODUCTIONS, parser
 
 
 @pytest.mark.parametrize(("command", "names"), [("bench", BENCHMARKS), ("reproduce", REPRODUCTIONS)])
@@ -18,20 +18,6 @@ def test_a_list_says_how_long_each_takes(command, names, capsys):
 
 def test_every_time_is_of_something_that_is_listed():
     assert set(QUICK_S) == {*BENCHMARKS, *REPRODUCTIONS}
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    ("name", "row", "expected"),
-    [
-        ("people", {"error": 0.1}, "seed 3; error is a standard error over draws"),
-        ("people", {"error": None}, "one run, seed 3: no error of its figures is known"),
-        ("personalizer", {"error": float("nan")}, "one run, seed 3: no error of its figures is known"),
-        ("rebuild", {"error": 0.1}, "one run, seed 3: no error of its figures is known"),
-    ],
-)
-def test_a_benchmark_says_how_sure_its_figures_are(name, row, expected):
-    assert certainty({"benchmark": name, "seed": 3, "rows": [{"other": 1}, row]}) == expected
 
 
 @pytest.mark.rest

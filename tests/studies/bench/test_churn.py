@@ -31,17 +31,3 @@ def test_rows_cover_the_whole_turnover(capsys):
         assert row["queries"] >= 1
     assert result["rows"][-1]["folds"] >= result["rows"][0]["folds"] >= 1
     assert "p99_ratio" in capsys.readouterr().out
-
-
-def test_a_search_that_is_wrong_shows(monkeypatch):
-    """The broken variant: recall is measured, not assumed."""
-    original = churn.LiveIndex.snapshot
-
-    def wrong(index):
-        snapshot = original(index)
-        monkeypatch.setattr(type(snapshot), "search", lambda self, query, k: self.search_exact(-query, k))
-        return snapshot
-
-    monkeypatch.setattr(churn.LiveIndex, "snapshot", wrong)
-    for row in churn.run(quick=True, sizes=SMALL)["rows"]:
-        assert max(row["recall_at_1"], row["narrow_recall_at_1"]) < 0.1

@@ -20,8 +20,3 @@ def test_every_method_is_measured_against_the_largest_width():
     assert rows["quadratic"]["mean"] > 0.9
     assert rows["sub_elim"]["least"] >= 0.5, "what is not a null is at least half of the largest"
     assert rows["sub_elim"]["living"] <= 3_000
-
-
-def test_exponents_are_slopes_in_k():
-    rows = [{"method": "scan", "d": 4, "K": size, "us": size**0.5} for size in (10, 100, 1_000)]
-    assert elimination.exponents(rows)["scan"][4] == pytest.approx(0.5)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.platform.errors import ShortlistError
 from studies.bench import moving
 
 pytestmark = pytest.mark.rest
@@ -38,22 +37,3 @@ def test_every_pair_is_measured(
     assert titles["r2"] < 0.1 < again["r2"]
     assert isinstance(found["failed"], bool)
     assert "map/new" in capsys.readouterr().out
-
-
-def test_the_text_of_titles_is_embedded_offline():
-    pytest.importorskip("wordllama", reason="the extra `text` is not installed")
-    titles = ["Toy Story", "Toy Story 2", "The Godfather", "The Godfather: Part II", "Alien", "Aliens"]
-    rows = moving.title_features(titles, dim=3)
-    assert rows.shape == (6, 3)
-    near = np.linalg.norm(rows[:, None] - rows, axis=2) + 1e9 * np.eye(6)
-    assert near.argmin(axis=1)[:4].tolist() == [1, 0, 3, 2]
-
-
-def test_what_is_missing_is_said(tmp_path: Path, movielens_100k: Path, monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(ShortlistError, match="--data"):
-        moving.run(quick=True)
-    with pytest.raises(ShortlistError, match="no MovieLens"):
-        moving.run(quick=True, data=tmp_path)
-    monkeypatch.setattr(moving, "find_spec", lambda name: None)
-    with pytest.raises(ShortlistError, match="extra `text`"):
-        moving.title_features(["Alien"])

@@ -7,16 +7,6 @@ from studies.bench import personalizer
 pytestmark = pytest.mark.rest
 
 
-@pytest.mark.parametrize("world", list(personalizer.WORLDS))
-def test_everybody_is_asked_the_same(world: str):
-    if world != "news":
-        pytest.importorskip("sklearn", reason="scikit-learn is of the extra `images`")
-    one, other = (list(personalizer.WORLDS[world](1, 30)) for _ in range(2))
-    assert one == other
-    assert all(0.0 <= chance <= 1.0 for given in one for chance in given.probabilities)
-    assert all(len(given.actions) == len(given.probabilities) for given in one)
-
-
 def test_we_learn_a_table_over_http():
     pytest.importorskip("sklearn", reason="scikit-learn is of the extra `images`")
     pytest.importorskip("vowpalwabbit", reason="Vowpal Wabbit is of the extra `peers`")

@@ -15,15 +15,3 @@ def test_learning_places_gains_where_they_are_steep_and_costs_little_where_they_
     assert found["steeper"]["gain"] > 0.02
     assert found["flat places"]["gain"] > -0.04
     assert found["flat places"]["error"] < 0.2
-
-
-def test_a_broken_variant_gains_nothing(monkeypatch: pytest.MonkeyPatch):
-    """What is learned is upside down."""
-    original = places.places.fit
-
-    def upside_down(sums: places.PlaceNumbers) -> places.Examination:
-        found = original(sums)
-        return places.Examination(found.p[::-1] / found.p[-1], found.w)
-
-    monkeypatch.setattr(places.places, "fit", upside_down)
-    assert places.row(places.KINDS[0], 1, 1_000)["gain"] < 0.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from studies.bench import prior_calibration
 
 
@@ -13,8 +11,3 @@ def test_noise_and_ellipsoids_are_near_what_they_say_and_errors_above_the_least(
     assert 0.7 < row["noise"] < 1.1
     assert 0.7 < row["ellipsoid"] <= 1.0
     assert 1.0 < row["error"] < 1.6
-
-
-def test_too_few_keys_are_named():
-    with pytest.raises(ValueError, match="4 keys"):
-        prior_calibration.rows(keys=(4,), directions=(3,), draws=1)

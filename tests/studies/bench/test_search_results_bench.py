@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from service_process import serving
@@ -33,15 +32,3 @@ def test_a_bandit_that_is_told_text_score_and_distance_beats_the_order_by_text(t
     worth = dict(zip(learner.columns or (), learner.theta, strict=True))
     assert worth["match.text"] == pytest.approx(0.15 * 0.71, abs=0.05)
     assert worth["match.distance"] == pytest.approx(-0.15 * 0.5, abs=0.05)
-
-
-def test_a_row_says_what_was_earned_beside_the_caller():
-    played = np.array(
-        [[[1.0, 0.0, 3.0], [1.0, 1.0, 2.0], [2.0, 2.0, 4.0]], [[2.0] * 3, [2.0] * 3, [3.0] * 3]]
-    )
-    row = row_of(search_results.SETTINGS[0], played)
-    assert (row["exploration"], row["effects"], row["seeds"], row["requests"]) == ("auto", "auto", 2, 3)
-    assert row["earned"] == pytest.approx(10 / 10)
-    assert row["last"] == pytest.approx(5 / 4)
-    assert (row["least"], row["most"]) == (1.0, 1.0)
-    assert row["best"] == pytest.approx(17 / 10)

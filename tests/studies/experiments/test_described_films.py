@@ -17,10 +17,3 @@ def test_both_formats_describe_the_same_films(movielens_100k, movielens_1m):
     np.testing.assert_array_equal(one, other)
     assert one[:, :-1].sum(axis=1).tolist() == [1.0] * len(one)  # of one genre each
     assert one[:, -1].min() == -3.0  # 1960, in decades since 1990
-
-
-def test_films_that_are_missing_are_named(movielens_100k):
-    ratings = movielens.read(movielens_100k)
-    (movielens_100k / "u.item").unlink()
-    with pytest.raises(FileNotFoundError, match="no MovieLens movies"):
-        movielens.described(movielens_100k, ratings)

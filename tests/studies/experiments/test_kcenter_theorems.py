@@ -25,13 +25,6 @@ def corner_distances() -> np.ndarray:
     return distances(theorems.corners(9, 4, 400, seed=3))
 
 
-def test_corners_are_corners_and_greedys_centres_lead() -> None:
-    points = theorems.corners(30, 5, 2_000, seed=1)
-    assert set(np.unique(points)) == {-0.5, 0.5}
-    corner_distances = distances(points)
-    assert greedy(corner_distances, 5, 0) == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("delta", [0.1, 1e-6])
 @pytest.mark.parametrize("k", [2, 3, 4])
 def test_theorem_1_is_as_printed(corner_distances: np.ndarray, k: int, delta: float) -> None:

@@ -5,41 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from shortlist.slates.matroids import PartitionMatroid
 from studies.bench import slates as bench
-from studies.experiments import slate_bounds, slate_crowdsourcing, slate_figures, slate_instances, slate_plot
+from studies.experiments import slate_bounds, slate_crowdsourcing, slate_figures
 
 pytestmark = pytest.mark.rest
 
 FEW = slate_bounds.Instances(n=6, k=2, gaps=(0.5, 1.0))
-
-
-@pytest.mark.parametrize(("n", "k", "gap"), [(6, 2, 0.5), (5, 4, 0.1), (9, 3, 2.0)])
-def test_an_instance_has_the_gap_that_was_asked_for(n, k, gap):
-    theta = np.sort(slate_instances.synthetic(n, k, gap, np.random.default_rng(1)))[::-1]
-    assert len(theta) == n
-    assert theta[k - 1] - theta[k] == pytest.approx(gap)
-    assert 0.0 <= theta[k - 1] <= theta[0] <= 1.0
-
-
-@pytest.mark.parametrize(("_", "n", "average", "best", "printed"), slate_crowdsourcing.TASKS)
-def test_workers_have_the_average_and_the_best_of_the_table(_, n, average, best, printed):
-    accuracies = slate_crowdsourcing.accuracies(n, average, best, np.random.default_rng(2))
-    assert accuracies.mean() == pytest.approx(average, abs=1e-3)
-    assert accuracies.max() == pytest.approx(best)
-    assert accuracies.min() >= 0.0
-
-
-def test_a_campaign_is_given_up_beyond_most():
-    theta, rng = np.zeros(5), np.random.default_rng(1)
-    draw = slate_instances.normal(1.0, rng)
-    state = slate_instances.begin("icb", 5, 2, noise_std=1.0, seed=1)
-    played = slate_instances.play(state, theta, draw, most=100)
-    assert played.samples is None or played.samples < 2_000
-    assert slate_instances.mean_samples([played, slate_instances.Played(None, 0.0, 0.0)]) is None
 
 
 @pytest.mark.slow
@@ -72,21 +46,6 @@ def test_the_figures():
     third = {(row["method"], row["bound"]): row for row in rows if row["figure"] == 3}
     assert third["sa_foa", "certified"]["gap 0.5"] <= third["icb", "certified"]["gap 0.5"]
     assert all(row["not within epsilon"] == 0 for row in third.values())
-
-
-def test_the_chart_has_the_methods_that_came_to_an_end_and_is_the_same_each_time(tmp_path):
-    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
-    rows = [
-        {"figure": 1, "gap": 0.1},
-        {"figure": 3, "method": "icb", "bound": "certified", "gap 0.1": 900.0, "gap 1.0": 90.0},
-        {"figure": 3, "method": "icb", "bound": "paper", "gap 0.1": 90_000.0, "gap 1.0": 9_000.0},
-        {"figure": 3, "method": "saqm", "bound": "paper", "gap 0.1": None, "gap 1.0": 900_000.0},
-    ]
-    one, other = (slate_plot.draw(rows, tmp_path / name).read_text() for name in ("one.svg", "other.svg"))
-    assert one == other
-    assert ">icb<" in one
-    assert ">icb paper<" in one
-    assert "saqm" not in one
 
 
 def test_the_crowdsourcing_table_names_what_was_printed(capsys):

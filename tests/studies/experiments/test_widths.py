@@ -32,11 +32,3 @@ def test_the_newest_bound_holds_and_a_twentieth_of_it_does_not(kind, share):
     allowed = stats.binom.isf(1e-8, RUNS, RATE)
     assert missed[1.0] <= allowed
     assert missed[0.05] > allowed
-
-
-def test_the_bound_of_racing_is_narrower_than_that_of_the_paper():
-    rng = np.random.default_rng(2)
-    for kind in widths.POPULATIONS:
-        sample = rng.permutation(widths.population(kind, 16_384, rng))[:1_024]
-        found = widths.widths(sample, 16_384)
-        assert found["second_moment"] < found["empirical_bernstein_serfling"] or kind == "rare"
