@@ -9,7 +9,6 @@ from __future__ import annotations
 import doctest
 import os
 import random
-import re
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from code_blocks import COMMAND_S, ROOT, Block, blocks_of, commands_of, pages, run_python, run_session
+from code_blocks import COMMAND_S, ROOT, Block, blocks_of, pages, run_python, run_session
 from service_process import serving
 from shortlist_client import Client
 from shortlist_personalizer.personalizer_command import make
@@ -216,14 +215,6 @@ FOUND_BY: dict[str, Callable[[Client], None]] = {
     "docs/quotas.md": shop,
 }
 
-# What a newcomer plays on one store, in this order, after the session of the README.
-FIRST_PAGES = [
-    "README.md",
-    "docs/quick-start.md",
-    *(f"docs/recipes/{path.name}" for path in sorted(ROOT.glob("docs/recipes/*.md"))),
-]
-
-SHOP = ROOT / "app/console/shop.js"
 
 LISTED = NOT_RUN | RUN_BY
 BLOCKS = {page: blocks for page in pages() if (blocks := blocks_of(page))}
@@ -289,36 +280,6 @@ def test_the_sessions_of_a_page_run_and_answer_what_it_shows(
     run_session(in_languages(page, "console"), url, tmp_path)
 
 
-@pytest.mark.slow
-def test_the_first_pages_run_one_after_the_other_on_one_store(url: str, client: Client):
-    """No page is in the way of another: the names of each are its own."""
-    script = ROOT / "examples/quickstart.sh"
-    shown = subprocess.run(
-        ["bash", "-eu", str(script)],
-        env=os.environ | {"URL": url},
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_S,
-        check=True,
-    )
-    assert shown.stdout.startswith('{"id":"household"')
-    for page in FIRST_PAGES:
-        names = run_python(in_languages(page, "python", "text"), url, {})
-        if isinstance(own := names.get("client"), Client):
-            own.close()
-    # neighbours and slates need no bandit, and a page has one that is there
-    assert len(list(client.bandits())) >= len(FIRST_PAGES) - 3
-
-
-def test_the_first_pages_leave_the_names_of_the_example_shop_to_the_console():
-    """So it can be loaded before and after them."""
-    names = dict(re.findall(r'export const (CATALOGUE|BANDIT) = "(.+)"', SHOP.read_text()))
-    catalogue, bandit = names["CATALOGUE"], names["BANDIT"]
-    texts = [(ROOT / page).read_text() for page in FIRST_PAGES]
-    made = (f"v1/catalogues/{catalogue} ", f'put_catalogue("{catalogue}"', f'put_bandit("{bandit}"')
-    assert [words for words in made for text in texts if words in text] == []
-
-
 @pytest.mark.parametrize("page", pages_with("pycon"))
 def test_the_examples_of_a_page_are_true(page: str):
     runner, parser, names = doctest.DocTestRunner(), doctest.DocTestParser(), dict[str, Any]()
@@ -343,15 +304,6 @@ def test_every_block_is_run_or_listed():
 def test_every_listed_block_is_there():
     assert set(LISTED) <= {(page, block.title) for page, blocks in BLOCKS.items() for block in blocks}
     assert all((ROOT / test).exists() for test in RUN_BY.values())
-
-
-@pytest.mark.parametrize("recipe", sorted(path.name for path in ROOT.glob("docs/recipes/*.md")))
-def test_a_recipe_says_when_to_use_it_runs_and_shows_what_comes_back(recipe: str):
-    text = (ROOT / "docs/recipes" / recipe).read_text()
-    assert text.split("\n\n")[1].startswith("Use this ")
-    languages = {block.language for block in BLOCKS[f"docs/recipes/{recipe}"]}
-    assert {"python", "text"} <= languages <= {"python", "text", "console", "js"}
-    assert f"recipes/{recipe}" in (ROOT / "docs/index.md").read_text()
 
 
 @pytest.mark.slow
@@ -412,8 +364,3 @@ def test_a_session_that_fails_or_answers_something_else_is_noticed(url: str, tmp
     for wrong in ("$ false\n", "$ curl -s $URL/v1/bandits/none\n", "$ echo one\ntwo\n"):
         with pytest.raises(AssertionError, match=r"page.md:3"):
             run_session([block("console", wrong)], url, tmp_path)
-
-
-def test_a_command_goes_on_while_a_quotation_is_open():
-    found = commands_of(block("console", "$ a 'b\nc'  # it's\n$ d\nshown\n\n"))
-    assert [tuple(command) for command in found] == [("a 'b\nc'  # it's", None), ("d", "shown\n")]

@@ -185,22 +185,3 @@ def test_the_check_sees_a_question():
 
 
 NAME = re.compile(r"`(\w+)`")
-
-
-def test_documents_name_every_policy():
-    """The tables of policies, and the sentences that list those of one kind."""
-    for page in ("filters.md", "measuring.md"):
-        cells = re.findall(r"^\| (`[^|]+) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE)
-        assert POLICIES.keys() <= {name for cell in cells for name in NAME.findall(cell)}, page
-    in_memory = {name for name, policy in POLICIES.items() if policy.needs.arms_in_memory}
-    drawing = {name for name, policy in POLICIES.items() if policy.has_propensities}
-    by_score = {name for name, policy in POLICIES.items() if policy.lists_by_score}
-    lists = {
-        ("milvus.md", r"^\| policies (`.+?) \|"): in_memory,
-        ("filters.md", r"^\| `propensity` \| of the policies (.+?),? see below"): drawing,
-        ("measuring.md", r"The policies (.+?) give\s+each arm of a choice its exact propensity"): drawing,
-        ("filters.md", r"^- (`[^\n]+) refuse it \(422\): their propensities"): drawing - by_score,
-    }
-    for (page, pattern), names in lists.items():
-        (found,) = re.findall(pattern, (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
-        assert set(NAME.findall(found)) == names, (page, pattern)

@@ -21,7 +21,7 @@ from selection import LOOP
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("plugins/*/tests"))
 FOLDERS = ("tests", "algorithms/tests", *PLUGINS)
-DOCUMENTS = ("tests/test_docs.py", "tests/test_papers.py", "tests/test_figures.py")
+DOCUMENTS = ("tests/test_docs.py",)
 # Tests in other folders that hold a folder of code.
 MORE = {
     "app/api": ("tests/test_golden.py", "tests/clients"),
