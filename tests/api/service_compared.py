@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import pytest
+from hypothesis.stateful import RuleBasedStateMachine
 from service_model import Bandit, Catalogue, Decision, Json, Learner
 
 from api_client import EAGER_HOUSEKEEPING, running
@@ -19,32 +18,28 @@ from waiting import wait_until
 T = TypeVar("T")
 
 
-class ComparedService:
+class ComparedService(RuleBasedStateMachine):
     """The service, in one process over a real store, and the model: what is known of both, and compared."""
 
-    def __init__(
-        self, store_url: str, folder: Path, rng: random.Random, pools: Mapping[str, Sequence[Any]]
-    ) -> None:
-        self.rng, self.pools = rng, pools
+    def __init__(self, store_url: str, folder: Path) -> None:
+        super().__init__()
         self.catalogues: dict[str, Catalogue] = {}
         self.bandits: dict[str, Bandit] = {}
         self.decisions: list[Decision] = []
         self._place = (store_url, folder)
         self._runner = asyncio.Runner()
         self._opened = AsyncExitStack()
-        self.patch = pytest.MonkeyPatch()
         self.api = self._run(
             self._opened.enter_async_context(running(*self._place, pauses=EAGER_HOUSEKEEPING))
         )
 
-    def end(self) -> None:
+    def teardown(self) -> None:
         """Compare all that is stored and learned, and stop the service."""
         try:
             self.look()
         finally:
             self._run(self._opened.aclose())
             self._runner.close()
-            self.patch.undo()
 
     def _run(self, step: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(step)

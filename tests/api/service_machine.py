@@ -6,16 +6,13 @@ All catalogues, bandits and learners are compared at the end of a run.
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import service_play
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
 from service_choices import Chooser, check_beside_others, check_choice, check_dry_run
 from service_compared import ComparedService
 from service_model import (
@@ -30,36 +27,46 @@ from service_model import (
     fields_of,
     is_within,
 )
-from service_play import Focus, both, decision, of, one_of, rule, some
-from service_pools import KEYS, Observed, Request, Told, is_possible
+from service_pools import KEYS, POOLS, Observed, Request, Told, is_possible
 
 from api_client import running
 from waiting import wait_until
 
-CATALOGUES = one_of("ccd")
-NAMES = one_of(["b0", "b1", "b2"])
-PLACES = one_of(range(6))  # of a bandit among those that there are
-MATCHES = one_of([None, None, "first", "last"])
-MAYBE = one_of([False, True])
-SELDOM = one_of([False, False, True])
-EVERYTHING = Focus()
+CATALOGUES = st.sampled_from("ccd")
+NAMES = st.sampled_from(["b0", "b1", "b2"])
+PLACES = st.integers(0, 5)  # of a bandit among those that there are
+MATCHES = st.sampled_from([None, None, "first", "last"])
+SELDOM = st.sampled_from([False, False, True])
+AGO = st.integers(0, 8) | st.integers(0, 80)  # how many decisions ago one was made
+
+
+def of(pool: str) -> st.SearchStrategy:
+    return st.sampled_from(POOLS[pool])
+
+
+def some(draw: st.SearchStrategy, most: int, least: int = 1) -> st.SearchStrategy:
+    return st.lists(draw, min_size=least, max_size=most)
+
+
+def has_decisions(service: ComparedService) -> bool:
+    return bool(service.decisions)
 
 
 class WholeService(ComparedService):
     """Steps that do the same to both."""
 
-    def begin(self) -> None:
+    @initialize(body=of("bandits").filter(is_possible), rows=some(of("arms"), 6, 3))
+    def begin(self, body: Json, rows: list[Arm]) -> None:
         """Two catalogues, arms of the first, and one bandit."""
-        body = self.rng.choice([body for body in self.pools["bandits"] if is_possible(body)])
         for name, dim in (("c", 2), ("d", 3)):
             self._expect(201, "PUT", f"catalogues/{name}", {"dim": dim})
             self.catalogues[name] = Catalogue(dim)
-        self.upsert("c", some(of("arms"), 3, 4, 5, 6)(self))
+        self.upsert("c", rows)
         self.make_bandit("b0", "c", body, anew=False)
 
     # Catalogues
 
-    @rule(name=CATALOGUES, dim=one_of([2, 3]))
+    @rule(name=CATALOGUES, dim=st.sampled_from([2, 3]))
     def replace_catalogue(self, name: str, dim: int) -> None:
         """Delete it, if no bandit uses it, and make it again."""
         known, path = self.catalogues[name], f"catalogues/{name}"
@@ -75,7 +82,7 @@ class WholeService(ComparedService):
         self._expect(201, "PUT", path, {"dim": dim})
         self.catalogues[name] = Catalogue(dim)
 
-    @rule(name=CATALOGUES, rows=some(of("arms"), 1, 2, 3, 4), other=of("wider_arms"))
+    @rule(name=CATALOGUES, rows=some(of("arms"), 4), other=of("wider_arms"))
     def upsert_or_refuse(self, name: str, rows: list[Arm], other: Arm) -> None:
         """All or nothing: with one arm of another dimension among them."""
         known = self.catalogues[name]
@@ -108,7 +115,7 @@ class WholeService(ComparedService):
         for arm in ids:
             known.arms.pop(arm, None)
 
-    @rule(name=CATALOGUES, count=one_of(range(1, 4)))
+    @rule(name=CATALOGUES, count=st.integers(1, 3))
     def delete_the_longest_arms(self, name: str, count: int) -> None:
         """Those that answer most queries."""
         arms = sorted(
@@ -141,7 +148,7 @@ class WholeService(ComparedService):
             self.bandits[name] = known
         self._shown(known, shown)
 
-    @rule(place=PLACES, patches=some(of("patches"), 1, 2, 3), if_match=MATCHES)
+    @rule(place=PLACES, patches=some(of("patches"), 3), if_match=MATCHES)
     def change_bandit(self, place: int, patches: list[Json], if_match: str | None) -> None:
         name, known = self._nth(place)
         for patch in patches:
@@ -168,7 +175,7 @@ class WholeService(ComparedService):
 
     # Quotas
 
-    @rule(place=PLACES, drawn=some(of("quotas"), 1, 2, 3, 12))
+    @rule(place=PLACES, drawn=some(of("quotas"), 12))
     def put_quotas(self, place: int, drawn: list[tuple[str, Json, int]]) -> None:
         """New ones, and those that are there with another ``most``; of another filter they are made again."""
         bandit_name, bandit = self._nth(place)
@@ -204,10 +211,10 @@ class WholeService(ComparedService):
 
     @rule(
         place=PLACES,
-        asked=some(of("requests"), 1, 2, 3),
+        asked=some(of("requests"), 3),
         event=of("events"),
-        told=some(of("told"), 1, 2, 3, 4),
-        waits=MAYBE,
+        told=some(of("told"), 4),
+        waits=st.booleans(),
     )
     def choose(
         self, place: int, asked: list[Request], event: str | None, told: list[Told], waits: bool
@@ -251,9 +258,9 @@ class WholeService(ComparedService):
 
     @rule(
         place=PLACES,
-        asked=some(of("requests"), 1, 2, 3, 4),
-        told=some(of("told"), 1, 2, 3, 4),
-        waits=MAYBE,
+        asked=some(of("requests"), 4),
+        told=some(of("told"), 4),
+        waits=st.booleans(),
     )
     def choose_batch(self, place: int, asked: list[Request], told: list[Told], waits: bool) -> None:
         name, bandit = self._nth(place)
@@ -309,27 +316,24 @@ class WholeService(ComparedService):
         chooser.bandit.decisions.append(decision)
         return decision
 
-    @rule(shown=some(decision, 1, 2, 3))
-    def activate(self, shown: list[Decision | None]) -> None:
-        made = [decision for decision in dict.fromkeys(shown) if decision is not None]
+    @precondition(has_decisions)
+    @rule(ago=some(AGO, 3))
+    def activate(self, ago: list[int]) -> None:
         # One by one: of those of one call it is not said which one takes the last of a quota.
-        for waiting in made:
+        for waiting in dict.fromkeys(map(self._decision, ago)):
             chooser = Chooser(waiting.bandit, self.catalogues[waiting.bandit.catalogue], {})
             outcome = waiting.activate(chooser.taken(waiting.arms))
             body = {"decisions": [waiting.token, "garbage"]}
             answer = self._expect(200, "POST", "decisions/activate", body)
             self._same_receipt(answer, [outcome, "invalid_token"], "activated")
 
-    @rule(made=decision)
-    def explain(self, made: Decision | None) -> None:
+    @precondition(has_decisions)
+    @rule(ago=AGO)
+    def explain(self, ago: int) -> None:
         """A choice that is made again from the log is the same, and takes nothing."""
-        if (
-            made is None
-            or made.deferred
-            or made.forgotten
-            or made.bandit.deleted
-            or not made.bandit.config(made.version)["log"]
-        ):
+        made = self._decision(ago)
+        is_gone = made.deferred or made.forgotten or made.bandit.deleted
+        if is_gone or not made.bandit.config(made.version)["log"]:
             return
         found = self._run(wait_until(partial(self._explained, made), what="the decision is in the log"))
         assert [arm["id"] for arm in found["row"]["arms"]] == [*made.arms]
@@ -351,17 +355,15 @@ class WholeService(ComparedService):
 
     # Rewards
 
-    @rule(
-        rewarded=some(both(decision, of("told")), 1, 2, 3, 4, 5, 6),
-        waits=MAYBE,
-        late=MAYBE,
-    )
-    def reward_some(self, rewarded: list[tuple[Decision | None, Told]], waits: bool, late: bool) -> None:
+    @precondition(has_decisions)
+    @rule(told=some(st.tuples(AGO, of("told")), 6), waits=st.booleans(), late=st.booleans())
+    def reward_some(self, told: list[tuple[int, Told]], waits: bool, late: bool) -> None:
         if late:
             self.time_passes()
-        known = [(decision, told) for decision, told in rewarded if decision is not None]
-        if known:
-            self.reward(known, waits)
+        self.reward([(self._decision(ago), each) for ago, each in told], waits)
+
+    def _decision(self, ago: int) -> Decision:
+        return self.decisions[-1 - ago % len(self.decisions)]
 
     def reward(self, rewarded: list[tuple[Decision, Told]], waits: bool) -> None:
         items, outcomes, taught = [], list[str](), list[Learner]()
@@ -378,7 +380,7 @@ class WholeService(ComparedService):
             outcomes.append("invalid_token")
         self._taught("rewards", {"rewards": items}, outcomes, taught if waits else None)
 
-    @rule(place=PLACES, history=some(of("observations"), 1, 2, 3, 4), waits=MAYBE)
+    @rule(place=PLACES, history=some(of("observations"), 4), waits=st.booleans())
     def observe(self, place: int, history: list[Observed], waits: bool) -> None:
         name, bandit = self._nth(place)
         items, outcomes, taught, rule = [], list[str](), list[Learner](), bandit.config()["reward"]
@@ -427,7 +429,7 @@ class WholeService(ComparedService):
             bandit.time_passes()
         self._settle()
 
-    @rule(place=PLACES, key=one_of(KEYS))
+    @rule(place=PLACES, key=st.sampled_from(KEYS))
     def forget(self, place: int, key: str) -> None:
         name, bandit = self._nth(place)
         own = key if bandit.scope == "per_key" else None
@@ -444,15 +446,3 @@ class WholeService(ComparedService):
         self._run(self._opened.aclose())
         self._opened = AsyncExitStack()
         self.api = self._run(self._opened.enter_async_context(running(*self._place, empty=False)))
-
-
-def play(
-    store_url: str, folder: Path, *, seeds: Iterable[int], steps: int, focus: Focus = EVERYTHING
-) -> None:
-    """Play the whole service, as ``service_play.play``."""
-    numbers = itertools.count()
-
-    def make(rng: random.Random, pools: Mapping[str, Sequence[Any]]) -> WholeService:
-        return WholeService(store_url, folder / f"{next(numbers)}", rng, pools)
-
-    service_play.play(make, seeds, steps=steps, focus=focus)
