@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from api_client import Api, Json, running
+from api_client import Api, Json
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -84,29 +82,6 @@ async def test_graphs_are_asked_and_promise_nothing(api: Api):
         assert answer["arms"][0]["value"] >= 0.99 * best
 
 
-async def test_choices_by_the_ladder_are_good_also_while_arms_come_and_go(api: Api):
-    held = await graph(api)
-    await api.bandit("b", "g", policy="sub_ts", solver="adaptive", exploration=0.0, eta=0.001)
-    truth = np.linspace(-1, 1, DIM)
-    history = [{"id": arm, "arm": arm, "value": float(np.dot(row, truth))} for arm, row in held.items()]
-    await api.observe("b", *history)
-    for _ in range(5):
-        theta = np.array((await api.learner("b"))["theta"])
-        values = {arm: float(np.dot(row, theta)) for arm, row in held.items()}
-        order = sorted(values, key=lambda arm: -values[arm])
-        choice = await api.choose("b", k=3)
-        assert choice["exact"] is False
-        assert choice["arms"][0]["score"] == pytest.approx(values[choice["arms"][0]["id"]])
-        assert choice["arms"][0]["score"] >= 0.99 * values[order[0]]
-        excluded = await api.choose("b", exclude=order[:2])
-        assert excluded["arms"][0]["id"] not in order[:2]
-        await api.ok("POST", "/v1/catalogues/g/arms/delete", {"ids": order[:5]})
-        held = {arm: row for arm, row in held.items() if arm not in order[:5]}
-        fresh = {f"n{len(held)}-{arm}": row for arm, row in arms(3, seed=len(held)).items()}
-        await api.put_arms("g", fresh)
-        held |= fresh
-
-
 async def test_a_choice_is_made_also_when_no_arm_is_good(api: Api):
     await api.catalogue("c", {"a": [-1.0, 0.0], "b": [-2.0, 0.0]})
     await api.bandit("b", "c", policy="sub_ts", solver="adaptive", ridge=0.001, exploration=0.0)
@@ -120,23 +95,3 @@ async def test_a_choice_is_made_also_when_no_arm_is_good(api: Api):
     assert choice["arms"][0]["id"] == "a"
     assert choice["arms"][0]["score"] == pytest.approx(-0.4, abs=0.01)
     assert choice["exact"] is True  # the ladder has no answer: a scan makes it
-
-
-async def test_only_sub_ts_searches_so(api: Api):
-    await api.catalogue("c", {"a": [1.0]})
-    for policy in ("linear_ts", "sub_elim", "linear_elim"):
-        body = {"catalogue": "c", "policy": policy, "solver": "adaptive"}
-        await api.refused("PUT", "/v1/bandits/b", body, loc=["body", "solver"])
-    for bad in ("ladder", None, True):
-        body = {"catalogue": "c", "policy": "sub_ts", "solver": bad}
-        await api.refused("PUT", "/v1/bandits/b", body, loc=["body", "solver"])
-
-
-async def test_it_is_the_same_bandit_after_a_restart(store_url: str, tmp_path: Path):
-    async with running(store_url, tmp_path) as api:
-        await api.catalogue("c", arms(30))
-        await api.bandit("b", "c", policy="sub_ts", solver="adaptive", eta=0.01)
-        made, choice = await api.ok("GET", "/v1/bandits/b"), await api.choose("b", seed=3)
-    async with running(store_url, tmp_path, empty=False) as api:
-        assert await api.ok("GET", "/v1/bandits/b") == made
-        assert (await api.choose("b", seed=3))["arms"] == choice["arms"]

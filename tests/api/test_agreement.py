@@ -117,37 +117,3 @@ async def test_nothing_is_ranked_beside_what_is_not_logged_or_not_the_callers(sh
     assert all("agreement" in row for row in rows)
     assert (await shared.ok("PATCH", path, {"holdout": None}))["holdout"] is None
     assert "agreement" not in await shared.choose("some", candidates=LISTED)
-
-
-@pytest.mark.parametrize("scope", ["global", "per_key"])
-async def test_after_patches_of_the_share_nobody_needs_to_set_from(shared: Api, scope: str):
-    """Rewards rise while the share falls; both groups earn alike, and the report says so."""
-    name = f"ramp-{scope}"
-    path = await ready(shared, name, scope=scope, reward={"min": 0, "max": 1})
-    rng = np.random.default_rng(4)
-    shares = {1.0: 0.2, 0.5: 0.4, 0.2: 0.9}
-    for share, rate in shares.items():
-        await shared.ok("PATCH", path, {"holdout": {"share": share}})
-        # Events and keys: their groups are the same in each run.
-        keys = [{"key": f"u{key}"} for key in rng.integers(0, 300, 600).tolist()]
-        if scope == "global":
-            keys = [{"event_id": f"{share}-{number}"} for number in range(600)]
-        for start in (0, 300):
-            body = {"requests": [{**key, "candidates": LISTED[:4]} for key in keys[start : start + 300]]}
-            choices = (await shared.ok("POST", f"{path}/choose/batch", body))["results"]
-            values = (rng.random(len(choices)) < rate).astype(float).tolist()
-            await shared.reward(
-                *(
-                    {"decision": choice["decision"], "value": value}
-                    for choice, value in zip(choices, values, strict=True)
-                )
-            )
-    found = await shared.ok("GET", f"{path}/report")
-    assert [stage["share"] for stage in found["stages"]] == [1.0, 0.5, 0.2]
-    assert [stage["policy"] + stage["holdout"] for stage in found["stages"]] == [600] * 3
-    assert (found["stages"][0]["policy"], found["stages"][0]["weight"], found["ungrouped"]) == (0, 0.0, 600)
-    low, high = found["lift"]["interval"]
-    assert low < 0.0 < high
-    means = [group["mean_reward"] for group in found["groups"]]
-    assert found["lift"]["value"] == pytest.approx(means[0] - means[1])
-    assert found["agreement"]["decisions"] == sum(stage["holdout"] for stage in found["stages"])

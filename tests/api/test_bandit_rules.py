@@ -44,31 +44,6 @@ async def test_a_bandit_keeps_what_it_was_made_with_and_has_no_effect(
     await api.ok("PATCH", "/v1/bandits/b", {"policy": "linucb", "exploration": "auto"})
 
 
-async def test_a_bandit_needs_its_catalogue(api: Api):
-    body = {**FULL, "catalogue": "none"}
-    await api.refused("PUT", "/v1/bandits/b", body, status=404, code="not_found", canary="none")
-    assert await api.listed("/v1/bandits") == []
-
-
-async def test_a_bandit_made_again_knows_nothing(api: Api):
-    await api.bandit("b", "c")
-    token = (await api.choose("b"))["decision"]
-    await api.reward({"decision": token, "value": 1.0})
-    await api.observe("b", {"id": "o", "arm": "a1", "value": 1.0})
-    event = await api.choose("b", event_id="e", seed=1)
-    await api.ok("DELETE", "/v1/bandits/b", status=204)
-    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/choose"), ("GET", "/learners/_global")):
-        body = {} if method == "POST" else None
-        await api.refused(method, f"/v1/bandits/b{path}", body, status=404, code="not_found")
-    await api.bandit("b", "c")
-    learner = await api.learner("b")
-    assert (learner["version"], learner["observations"], learner["theta"]) == (0, 0, [0.0, 0.0])
-    receipt = await api.reward({"decision": token, "value": 1.0, "arm": "a0"})
-    assert receipt == {"accepted": 0, "duplicate": 0, "rejected": [{"index": 0, "code": "unknown_bandit"}]}
-    assert (await api.choose("b", event_id="e"))["decision"] != event["decision"]
-    assert (await api.observe("b", {"id": "o", "arm": "a1", "value": 1.0}))["accepted"] == 1
-
-
 async def test_the_exploration_of_theory_depends_on_the_ridge(api: Api):
     """Without rewards theta~ is exploration * xi / sqrt(ridge), and a seed gives the same xi.
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from api_client import Api, Json, running
-from waiting import wait_until
+from api_client import Api, Json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -82,17 +80,6 @@ async def test_choices_do_not_depend_on_units(api: Api, settings: Json):
     assert found == expected
 
 
-@pytest.mark.parametrize("settings", POLICIES[:1] + POLICIES[4:6], ids=str)
-async def test_other_factors_change_no_more_than_rounding_does(api: Api, settings: Json):
-    await build(api, "b", **settings)
-    expected = await played(api, "b", rounds=8)
-    await anew(api, "b", by=0.3, times=7.0, **settings)
-    for mine, told in zip(await played(api, "b", times=7.0, rounds=8), expected, strict=True):
-        assert [arm for arm, _, _ in mine] == [arm for arm, _, _ in told]
-        scores = [score for _, score, _ in told]
-        np.testing.assert_allclose([score for _, score, _ in mine], scores, rtol=1e-4, atol=1e-4)
-
-
 RATIOS = 4.0 ** np.arange(1.0, 14.0)
 VALUES = [1.0, -2.0, 4.0, 0.5]
 SQUARE = float((FEATURES.astype(float) ** 2).sum(axis=1).mean())
@@ -157,48 +144,6 @@ async def test_an_intercept_counts_in_ridge_and_noise(api: Api):
     assert used == {"ridge": pytest.approx(ridge), "noise": pytest.approx(noise), "exploration": 0.5}
 
 
-async def test_little_noise_is_no_reason_to_stay_with_the_first_good_arm(api: Api):
-    """Rewards x.theta of 200 arms, with a hundredth of that as noise: half of what is gained was lost."""
-    rng = np.random.default_rng(11)
-    arms, theta = rng.standard_normal((200, 8)), rng.standard_normal(8)
-    await api.catalogue("c", {f"a{i}": row.tolist() for i, row in enumerate(arms)})
-    await api.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
-    means, chosen = arms @ theta, []
-    for seed in range(50):
-        choice = await api.choose("b", seed=seed)
-        chosen.append(int(choice["arms"][0]["id"][1:]))
-        value = means[chosen[-1]] + 0.01 * means.std() * rng.standard_normal()
-        await api.reward({"decision": choice["decision"], "value": float(value)})
-    assert means[chosen[25:]].mean() > 0.95 * means.max()
-
-
-async def test_of_many_numbers_less_is_drawn_until_rewards_show_little_noise(api: Api):
-    """Most of what is drawn is of directions that no reward has shown yet."""
-    rng = np.random.default_rng(12)
-    arms = rng.standard_normal((120, 63)).round(3)
-    await api.catalogue("c", {f"a{i}": row.tolist() for i, row in enumerate(arms)})
-    for name, rest in (("b", {}), ("c", {}), ("given", {"exploration": 0.3})):
-        await api.ok("PUT", f"/v1/bandits/{name}", {"catalogue": "c", "policy": "linear_ts", **rest}, 201)
-    least, half = 2.25 / (63 + 1) ** 0.5, 64.0
-    assert (await api.ok("GET", "/v1/bandits/b"))["used"]["exploration"] == pytest.approx(
-        least + (0.5 - least) * 4 / (4 + half)
-    )
-    values = {"b": arms @ rng.standard_normal(63), "c": rng.standard_normal(120)}
-    values["given"] = values["b"]
-    for name, of_arms in values.items():
-        for i, value in enumerate(of_arms):
-            await api.observe(name, {"id": f"o{i}", "arm": f"a{i}", "value": float(value)})
-    shown = {name: (await api.learner(name))["used"] for name in values}
-    length = float((arms**2).sum()) / len(arms) * (1 + 1 / 63)
-    for name in ("b", "c"):
-        ratio = length / shown[name]["ridge"]
-        expected = least + (0.5 - least) * ratio / (ratio + half)
-        assert shown[name]["exploration"] == pytest.approx(expected, rel=1e-2)
-    assert shown["b"]["exploration"] > 0.45
-    assert shown["c"]["exploration"] < 0.3
-    assert shown["given"]["exploration"] == 0.3
-
-
 async def test_of_one_hot_arms_a_decision_says_something_of_few_numbers(api: Api):
     """The prior of a weight of the context is no narrower than that of one arm alone."""
     for name, arms in (("hot", np.eye(10)), ("full", np.ones((10, 10)) + np.eye(10))):
@@ -247,47 +192,6 @@ async def test_the_bounds_of_rewards_are_the_noise_of_learners_without_any(api: 
     assert answer["used"]["noise"] == 3
     (arm,) = (await api.choose("b", key="ann", seed=1))["arms"]
     assert (arm["id"], arm["score"]) == (choice[0]["id"], pytest.approx(3 * choice[0]["score"]))
-
-
-async def test_what_is_summed_is_the_noise_of_decisions(api: Api):
-    """Rewards of 1 and 2 for one decision are a reward of 3."""
-    noises = []
-    for name, parts in (("summed", [1.0, 2.0]), ("whole", [3.0])):
-        await build(api, name, policy="linear_ts", reward={"aggregate": "sum"})
-        decision = (await api.choose(name, seed=3))["decision"]
-        for place, value in enumerate(parts):
-            await api.reward({"decision": decision, "value": value, "reward_id": f"{place}"})
-        noises.append((await api.learner(name))["used"]["noise"])
-    assert noises[0] == pytest.approx(noises[1], rel=1e-12)
-
-
-async def test_a_default_that_a_reward_replaces_leaves_the_noise(api: Api):
-    noises = []
-    for name, waits in (("late", {"wait_s": 60.0, "default": -2.0}), ("none", {})):
-        await build(api, name, policy="linear_ts", reward={**BOUNDS, **waits})
-        decisions = [(await api.choose(name, seed=3))["decision"] for _ in range(2)]
-        if waits:
-            await api.due_now()
-            await wait_until(lambda: observed(api, "late", 2), what="the defaults")
-        for decision, value in zip(decisions, (1.0, 5.0), strict=True):
-            await api.reward({"decision": decision, "value": value})
-        noises.append((await api.learner(name))["used"]["noise"])
-    assert noises[0] == pytest.approx(noises[1], rel=1e-14)
-
-
-async def observed(api: Api, name: str, count: int) -> bool:
-    answer = await api.call("GET", f"/v1/bandits/{name}/learners/_global")
-    return bool(answer.status_code == 200 and answer.json()["observations"] == count)
-
-
-async def test_a_service_that_starts_anew_uses_the_same_to_the_bit(api: Api, store_url: str, tmp_path: Path):
-    await build(api, "b", policy="linear_ts")
-    await played(api, "b", rounds=10)
-    before, choice = await api.learner("b"), await api.choose("b", k=5, seed=1)
-    async with running(store_url, tmp_path, empty=False) as other:
-        assert await other.learner("b") == before
-        again = await other.choose("b", k=5, seed=1)
-    assert again["arms"] == choice["arms"]
 
 
 async def test_elimination_keeps_ridge_and_radius_while_it_learns(api: Api):

@@ -226,11 +226,3 @@ async def test_a_compressed_body_is_refused_and_the_header_named(api_and_token: 
             assert (answer.status_code, problem["code"]) == (415, "unsupported_encoding")
             assert "Content-Encoding" in problem["detail"]
             assert answer.headers["accept-encoding"] == "identity"
-
-
-async def test_a_body_of_no_encoding_may_say_so(api_and_token: tuple[Api, str]):
-    api, _ = api_and_token
-    answer = await api.call(
-        "PUT", "/v1/catalogues/plain", {"dim": 3}, headers={"content-encoding": "Identity"}
-    )
-    assert answer.status_code == 201

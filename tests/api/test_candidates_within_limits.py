@@ -76,24 +76,6 @@ async def test_caps_count_candidates_by_their_id_and_by_their_values(shared: Api
         assert len(shown) == (5 if name == "by-arm" else 2)
 
 
-async def test_a_holdout_serves_from_the_candidates(shared: Api):
-    await catalogue(shared, "held")
-    for name, serve, expected in (
-        ("random", "random", {"a3", "n1", "n2"}),
-        ("listed", {"arms": ["a9", "n2", "a3"]}, {"n2"}),
-    ):
-        await shared.bandit(name, "held", holdout={"share": 1.0, "serve": serve}, log={})
-        found = set()
-        for seed in range(30):
-            answer = await shared.choose(name, candidates=["a3", *OWN[1:3]], seed=seed, include=["ranking"])
-            assert answer["group"] == "holdout"
-            assert len(answer["ranking"]) == 3
-            first = {each["id"]: each.get("first") for each in answer["ranking"]}
-            assert set(first.values()) == ({1 / 3} if serve == "random" else {None})
-            found |= set(ids(answer))
-        assert found == expected
-
-
 async def taught(api: Api, name: str) -> dict[str, float]:
     """A bandit whose arms have effects. Returns those."""
     await api.ok(

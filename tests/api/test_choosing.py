@@ -137,12 +137,6 @@ async def test_a_seed_gives_the_same_arms_on_the_same_state(
         assert [(await api.choose("b", **request))["arms"] for request in requests] == first
 
 
-@pytest.mark.rest
-async def test_without_a_seed_choices_differ(api: Api):
-    await build(api)
-    assert len({json.dumps((await api.choose("b", k=3))["arms"]) for _ in range(10)}) == 10
-
-
 async def test_an_event_is_decided_once(store_url: str, tmp_path: Path):
     """Fifty at once, after other choices and rewards, and after a restart."""
     async with running(store_url, tmp_path / "1") as api:
@@ -249,17 +243,6 @@ async def test_an_error_in_a_batch_names_its_place(api: Api):
     out = {"key": "ann", "exclude": list(ARMS)}
     document = await api.refused("POST", path, {"requests": [good, out]}, status=409, code="no_arms")
     assert document["errors"][0]["loc"] == ["body", "requests", 1]
-
-
-@pytest.mark.rest
-async def test_keys_learn_apart(api: Api):
-    await build(api, scope="per_key", exploration=0)
-    await api.observe("b", {"id": "o", "key": "ann", "arm": "a1", "value": 1.0})
-    assert (await api.learner("b", "ann"))["observations"] == 1
-    assert (await api.learner("b", "bob"))["observations"] == 0
-    assert (await api.choose("b", key="ann"))["learner_version"] == 1
-    assert (await api.choose("b", key="bob"))["learner_version"] == 0
-    assert (await api.choose("b", key="bob"))["arms"][0]["score"] == 0.0
 
 
 @pytest.mark.rest

@@ -10,8 +10,6 @@ from test_pages import BROWSER
 
 from api_client import Api, running
 from app.api import console
-from app.bandits.record_settings import FIXED
-from app.bandits.settings import BanditSettings
 from app.platform.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -35,18 +33,6 @@ async def api_without_console(
 ) -> AsyncIterator[Api]:
     async with running(shared_store_url, tmp_path_factory.mktemp("without"), console="off") as api:
         yield api
-
-
-async def test_a_browser_is_sent_there_and_a_program_is_told(shared: Api):
-    answer = await shared.call("GET", "/", headers={"accept": BROWSER})
-    assert (answer.status_code, answer.headers["location"], answer.headers["vary"]) == (
-        307,
-        "console",
-        "accept",
-    )
-    assert (await shared.ok("GET", "/"))["links"]["console"] == "/console"
-    answer = await shared.call("GET", "/console/")
-    assert (answer.status_code, answer.headers["location"]) == (307, "../console")
 
 
 async def test_every_file_is_served_as_what_it_is_and_kept_until_it_changes(shared: Api):
@@ -78,36 +64,11 @@ async def test_the_page_loads_pictures_by_https_and_all_else_from_this_service_a
     assert set(rules.values()) == {"'self'"}
 
 
-def test_the_page_names_the_modules_of_the_first_page_and_then_all_others_at_low_priority():
-    page = (FOLDER / "index.html").read_text()
-    named = dict(re.findall(r'(?:href|src)="console/([\w.-]+)"([^>]*)', page))
-    first, others = set(), {path.name for path in FOLDER.glob("*.js")}
-    waiting = ["main.js"]
-    while waiting:
-        name = waiting.pop()
-        first.add(name)
-        waiting += set(re.findall(r'from "\./([\w.-]+)"', (FOLDER / name).read_text())) - first
-    others -= first
-    assert named.keys() == first | others | {"console.css", "icon.svg"}
-    assert {name for name, more in named.items() if 'fetchpriority="low"' in more} == others
-    for path in (*FOLDER.glob("*.js"), *PAGES_OF_PLUGINS):
-        for name in re.findall(r'(?:from |import\()"\./([\w.-]+)"', path.read_text()):
-            assert (FOLDER / name).exists(), f"{path.name}: {name}"
-
-
 async def test_the_page_of_a_plugin_has_a_link_and_a_module(shared: Api):
     page = (await shared.call("GET", "/console")).text
     for name, title in (("campaigns", "Campaigns"), ("what-if", "What if")):
         assert f'<a href="#/{name}" data-module="page-{name}.js">{title}</a></li>\n' in page
         assert f'<link rel="modulepreload" href="console/page-{name}.js" fetchpriority="low">\n' in page
-
-
-async def test_head_is_answered_like_get_without_the_body(shared: Api):
-    for path in ("/console", "/console/main.js"):
-        whole, head = await shared.call("GET", path), await shared.call("HEAD", path)
-        assert (head.status_code, head.content) == (200, b"")
-        assert head.headers["etag"] == whole.headers["etag"]
-        assert head.headers["content-length"] == str(len(whole.content))
 
 
 @pytest.mark.parametrize(
@@ -154,14 +115,3 @@ async def test_its_files_need_no_key_and_nothing_beside_them_is_open(guarded: Ap
 def test_nothing_makes_markup_or_code_of_a_text_or_keeps_a_key(path: Path):
     assert DANGEROUS.findall(path.read_text()) == []
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", path.read_text()), "it needs no other host"
-
-
-def test_it_explains_every_setting_and_knows_which_stay():
-    text = (FOLDER / "settings.js").read_text()
-    meanings = re.search(r"MEANINGS = \{(.*?)^\};", text, re.DOTALL | re.MULTILINE)
-    fixed = re.search(r"FIXED = new Set\(\[(.*?)\]\)", text)
-    assert meanings
-    assert fixed
-    assert set(re.findall(r"^  (\w+):", meanings[1], re.MULTILINE)) == set(BanditSettings.__struct_fields__)
-    # the half-life of arms can be changed, that of keys alone is fixed
-    assert set(re.findall(r'"(\w+)"', fixed[1])) == set(FIXED) - {"half_life_s"}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from test_choosing_in_context import ARMS, DIM, POLICIES, RNG, assert_learned, build, contexts, phi, play
+from test_choosing_in_context import ARMS, assert_learned, build, contexts, phi, play
 
-from api_client import Api, Json, running
-from waiting import wait_until
+from api_client import Api, Json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -64,137 +61,6 @@ async def test_absent_fields_are_zeros(api: Api):
     assert answers[0] == answers[1] == answers[2]
 
 
-async def test_one_hot_contexts_without_a_shared_part_are_learners_of_their_own(api: Api):
-    """Each group is compared with a learner of its own.
-
-    Theta cannot be switched off over HTTP, so that learner sees features [x ; x]: that is phi in its group,
-    where the columns of the other groups are zeros. Rewards of one group move the columns of no other.
-    """
-    await build(api, context={"dim": 3}, policy="linear_ts", exploration=0.0)
-    await api.catalogue("twice", {arm: [*row, *row] for arm, row in ARMS.items()})
-    await api.bandit("alone", "twice", policy="linear_ts", exploration=0.0)
-    history: list[Json] = [{"id": f"{n}", "arm": f"a{n}", "value": float(n % 3)} for n in range(30)]
-    await api.observe("b", *[{**item, "context": [0, 1, 0]} for item in history])
-    await api.observe("alone", *history)
-    own = await api.learner("alone")
-    learner = await api.learner("b")
-    np.testing.assert_allclose(learner["theta"], own["theta"][:DIM], atol=1e-9)
-    np.testing.assert_allclose(np.array(learner["weights"])[:, 1], own["theta"][DIM:], atol=1e-9)
-    assert not np.array(learner["weights"])[:, [0, 2]].any()
-    chosen = await api.choose("b", context=[0, 1, 0], k=9)
-    assert [a["id"] for a in chosen["arms"]] == [a["id"] for a in (await api.choose("alone", k=9))["arms"]]
-
-
-async def test_a_context_decides_what_is_best(api: Api):
-    await build(api, exploration=0.0)
-    truth = RNG.normal(size=(DIM, 3))
-    history: list[Json] = []
-    for n, context in enumerate(contexts(300)):
-        arm = f"a{n % 40}"
-        value = float(np.array(ARMS[arm]) @ truth @ np.array(context))
-        history.append({"id": f"{n}", "arm": arm, "value": value, "context": context})
-    await api.observe("b", *history)
-    for context in contexts(20, seed=7):
-        best = max(ARMS, key=lambda arm: float(np.array(ARMS[arm]) @ truth @ np.array(context)))
-        assert (await api.choose("b", context=context))["arms"][0]["id"] == best
-
-
-async def test_the_same_seed_and_event_give_the_same_choice(api: Api):
-    await build(api, interactions=3)
-    await play(api)
-    one = await api.choose("b", context=[1, 2, 3], seed=5, k=4)
-    assert (await api.choose("b", context=[1, 2, 3], seed=5, k=4))["arms"] == one["arms"]
-    first = await api.choose("b", context=[1, 2, 3], event_id="e")
-    assert await api.choose("b", context=[1, 2, 3], event_id="e") == first
-    other = {"context": [-9, 0, 1], "event_id": "e"}
-    await api.refused("POST", "/v1/bandits/b/choose", other, status=409, code="event_used")
-    await api.refused("POST", "/v1/bandits/b/choose", {"event_id": "e"}, loc=["body", "context"])
-
-
-async def test_filters_rules_exclusions_and_many_arms(api: Api):
-    arms = [
-        {"id": arm, "features": row, "metadata": {"half": int(arm[1:]) % 2, "group": int(arm[1:]) % 5}}
-        for arm, row in ARMS.items()
-    ]
-    await api.ok("PUT", "/v1/catalogues/c", {"dim": DIM}, 201)
-    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-    await build(api, exploration=0.0, interactions=2, filter={"half": 0})
-    await api.observe("b", {"id": "x", "arm": "a0", "value": 1.0, "context": [1, 1, 1]})
-    rules = {"pin": [{"arm": "a1", "place": 2}], "at_most": [{"field": "group", "count": 1}]}
-    choice = await api.choose(
-        "b", context=[1, 0, -1], k=4, exclude=["a2"], rules=rules, filter={"group": {"$ne": 3}}
-    )
-    ids = [arm["id"] for arm in choice["arms"]]
-    assert ids[1] == "a1"
-    assert choice["arms"][1]["pinned"]
-    others = [int(arm[1:]) for arm in ids if arm != "a1"]
-    assert all(n % 2 == 0 and n != 2 and n % 5 != 3 for n in others)
-    assert len({n % 5 for n in [*others, 1]}) == len(ids)
-    learner = await api.ok("GET", "/v1/bandits/b/learners/_global?include=directions")
-    query = np.array(learner["theta"]) + np.array(learner["directions"]).T @ np.array(
-        learner["weights"]
-    ) @ np.array([1, 0, -1])
-    for arm in choice["arms"]:
-        assert arm["score"] == pytest.approx(float(np.dot(ARMS[arm["id"]], query)), abs=1e-9)
-    await api.reward({"decision": choice["decision"], "arm": "a1", "value": 1.0})
-    assert (await api.learner("b"))["version"] == 2
-
-
-async def test_a_batch_has_a_context_for_each(api: Api):
-    await build(api, exploration=0.0)
-    await play(api)
-    situations = contexts(5, seed=3)
-    answer = await api.ok(
-        "POST", "/v1/bandits/b/choose/batch", {"requests": [{"context": c} for c in situations]}
-    )
-    for context, found in zip(situations, answer["results"], strict=True):
-        assert found["arms"] == (await api.choose("b", context=context))["arms"]
-
-
-@pytest.mark.parametrize("aggregate", ["first", "sum"])
-async def test_late_rewards_teach_in_the_context_of_their_decision(api: Api, aggregate: str):
-    """A default is taken back for good, deferred decisions and several rewards count as without a context."""
-    await build(api, reward={"wait_s": 0.05, "default": -1.0, "aggregate": aggregate})
-    first = await api.choose("b", context=[1, 2, 3], seed=1)
-    hidden = await api.choose("b", context=[3, 0, 1], seed=2, activate=False)
-    row = phi(ARMS[first["arms"][0]["id"]], [1, 2, 3])
-
-    async def defaulted() -> bool:
-        return bool((await api.learner("b"))["version"])
-
-    await wait_until(defaulted, what="the default counts")
-    assert_learned(await api.learner("b", precision=True), [row], [-1.0])
-    await api.choose("b", context=[9, 9, 9], seed=5, activate=False)
-    await api.reward({"decision": first["decision"], "value": 0.25, "reward_id": "r1"})
-    assert_learned(await api.learner("b", precision=True), [row], [0.25])
-    await api.ok("POST", "/v1/decisions/activate", {"decisions": [hidden["decision"]]})
-
-    async def both() -> bool:
-        return bool((await api.learner("b"))["observations"] == 2)
-
-    await wait_until(both, what="the default of the activated decision counts")
-    rows = [row, phi(ARMS[hidden["arms"][0]["id"]], [3, 0, 1])]
-    assert_learned(await api.learner("b", precision=True), rows, [0.25, -1.0])
-    if aggregate == "sum":
-        await api.reward({"decision": first["decision"], "value": 2.0, "reward_id": "r2"})
-        assert_learned(await api.learner("b", precision=True), rows, [2.25, -1.0])
-
-
-async def test_keys_discount_and_are_forgotten_as_ever(api: Api):
-    await build(api, scope="per_key", half_life_s=3_600)
-    for n, context in enumerate(contexts(20)):
-        arm = f"a{n}"
-        value = float(np.dot(ARMS[arm], [1, 0, 0, 0]) * context[0])
-        await api.observe("b", {"id": f"{n}", "key": "ann", "arm": arm, "value": value, "context": context})
-    ann = await api.learner("b", "ann")
-    assert ann["observations"] == 20
-    assert ann["weights"][0][0] > 0.2
-    await api.ok("DELETE", "/v1/bandits/b/learners/ann", status=204)
-    forgotten = await api.learner("b", "ann")
-    assert (forgotten["version"], forgotten["observations"]) == (0, 0)
-    assert not np.array(forgotten["weights"]).any()
-
-
 async def test_a_campaign_teaches_what_all_contexts_share(api: Api):
     await build(api)
     arms = list(ARMS)[:8]
@@ -210,31 +76,6 @@ async def test_a_campaign_teaches_what_all_contexts_share(api: Api):
     assert learner["theta"][0] > 0.3
     answer = await api.choose("b", context=[1, 1, 1], baseline="s", k=2)
     assert len(answer["arms"]) == 2
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-async def test_nothing_is_lost_by_a_restart(store_url: str, tmp_path: Path, policy: str):
-    async with running(store_url, tmp_path) as api:
-        await build(api, policy=policy, context={"fields": FIELDS}, interactions=2)
-        context = {"device": "desktop", "hour": 3.5, "query": "red shoes"}
-        for n in range(12):
-            await api.observe("b", {"id": f"{n}", "arm": f"a{n}", "value": n % 3, "context": context})
-        learner = await api.ok("GET", "/v1/bandits/b/learners/_global?include=directions")
-        choice = await api.choose("b", seed=4, k=2, context=context)
-        made = await api.ok("GET", "/v1/bandits/b")
-        await api.put_arms("c", {"far": [30.0, 0.0, 0.0, 1.0]})  # it would change the directions
-        same = {"catalogue": "c", "policy": policy, "context": {"fields": FIELDS}, "interactions": 2}
-        assert await api.ok("PUT", "/v1/bandits/b", same, 200) == made
-        await api.ok("DELETE", "/v1/catalogues/c/arms/far", status=204)
-    async with running(store_url, tmp_path, empty=False) as api:
-        assert await api.ok("GET", "/v1/bandits/b") == made
-        assert await api.ok("GET", "/v1/bandits/b/learners/_global?include=directions") == learner
-        again = await api.choose("b", seed=4, k=2, context=context)
-        assert again["arms"] == choice["arms"]
-        await api.reward({"decision": choice["decision"], "arm": choice["arms"][0]["id"], "value": -0.5})
-        assert (await api.learner("b"))["version"] == learner["version"] + 1
-        changed = {**same, "interactions": 3}
-        await api.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
 
 
 async def test_a_changed_bandit_keeps_its_context_and_its_directions(api: Api):
@@ -268,17 +109,6 @@ async def test_a_token_of_64_numbers_is_below_4_kb(api: Api):
     plain = "plain"
     await api.bandit(plain, "c")
     assert len((await api.choose(plain))["decision"]) < len(token) - 340
-
-
-async def test_a_changed_token_is_worth_nothing(api: Api):
-    await build(api)
-    token = (await api.choose("b", context=[1, 2, 3]))["decision"]
-    raw = bytearray(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-    place = raw.index(np.float32([1, 2, 3]).tobytes())
-    raw[place + 3] ^= 1
-    forged = base64.urlsafe_b64encode(bytes(raw)).decode().rstrip("=")
-    answer = await api.ok("POST", "/v1/rewards", {"rewards": [{"decision": forged, "value": 1}]}, 202)
-    assert answer["rejected"] == [{"index": 0, "code": "invalid_token"}]
 
 
 WRONG: list[tuple[str, Any, list[str | int]]] = [
@@ -317,18 +147,6 @@ async def test_a_bad_vector_is_refused_everywhere(api: Api):
         assert await api.stored() == before
 
 
-async def test_numbers_that_are_none_are_refused(api: Api):
-    await build(api)
-    await build(api, "fields", context={"fields": FIELDS})
-    for text in ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"]:
-        headers = {"content-type": "application/json"}
-        for bandit, body in (
-            ("b", f'{{"context": [1, 2, {text}]}}'),
-            ("fields", f'{{"context": {{"age": {text}}}}}'),
-        ):
-            await api.refused("POST", f"/v1/bandits/{bandit}/choose", content=body, headers=headers)
-
-
 BAD_FIELDS: list[Any] = [
     ({"colour": "red"}, "colour"),
     ({"device": 1}, "device"),
@@ -355,17 +173,6 @@ async def test_a_bad_field_is_named_and_not_repeated(api: Api):
         loc = ["body", "requests", 0, "context", name]
         await api.refused("POST", "/v1/bandits/b/choose/batch", batch, loc=loc, canary="canary")
         assert await api.stored() == before
-
-
-async def test_large_bodies_of_contexts_are_refused_quickly(api: Api):
-    await build(api, context={"fields": FIELDS})
-    many = {f"f{n}": n for n in range(60_000)}
-    await api.refused("POST", "/v1/bandits/b/choose", {"context": many}, loc=["body", "context"])
-    batch = {"requests": [{"context": {}}] * 3 + [{"context": many}]}
-    await api.refused("POST", "/v1/bandits/b/choose/batch", batch, loc=["body", "requests", 3, "context"])
-    items = [{"id": "x", "arm": "a1", "value": 1, "context": many}]
-    loc = ["body", "observations", 0, "context"]
-    await api.refused("POST", "/v1/bandits/b/observations", {"observations": items}, loc=loc)
 
 
 async def test_a_context_is_refused_where_there_is_none(api: Api):

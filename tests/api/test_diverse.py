@@ -123,23 +123,6 @@ async def test_with_pins_filters_exclusions_and_limits(api: Api):
     assert (await wait_until(asked, what="the row"))["diverse"] == [0.5, "features"]  # type: ignore[index]
 
 
-async def test_fewer_arms_than_places_and_an_event(api: Api):
-    await build(api)
-    rules: Json = {"diverse": {"weight": 0.5, "over": "maker"}}
-    few = await api.choose("b", k=9, filter={"one": 3, "maker": "m1"}, rules=rules)
-    assert len(ids(few)) == len(set(ids(few))) < 9
-    first = await api.choose("b", k=5, event_id="e", rules=rules)
-    assert await api.choose("b", k=5, event_id="e", rules=rules) == first
-    other: Json = {"diverse": {"weight": 0.4, "over": "maker"}}
-    await api.refused(
-        "POST",
-        "/v1/bandits/b/choose",
-        {"k": 5, "event_id": "e", "rules": other},
-        status=409,
-        code="event_used",
-    )
-
-
 async def test_a_list_of_unlike_arms_from_draws(api: Api):
     """Thompson sampling draws as before: the first arm is that of the plain list of the same seed."""
     await build(api, exploration=1)
@@ -151,15 +134,6 @@ async def test_a_list_of_unlike_arms_from_draws(api: Api):
         assert diverse[0] == plain[0]
         assert set(diverse) <= set(plain)
         assert len({SEVERAL[arm] for arm in diverse}) == min(7, len({SEVERAL[arm] for arm in plain}))
-
-
-@pytest.mark.parametrize("policy", ["softmax", "igw", "sub_elim", "linear_elim"])
-async def test_policies_whose_lists_mean_something_else_refuse(api: Api, policy: str):
-    exploration = {"exploration": 1} if policy.endswith("elim") else {}
-    await build(api, policy=policy, **exploration)
-    for more in ({}, {"dry_run": True}):
-        body = {"k": 3, "rules": {"diverse": {"weight": 0.3}}, **more}
-        await api.refused("POST", "/v1/bandits/b/choose", body, loc=["body", "rules", "diverse"])
 
 
 BAD_RULES: list[tuple[Json, str]] = [
@@ -178,9 +152,3 @@ async def test_bad_rules_are_refused(api: Api):
     for rule, field in BAD_RULES:
         body = {"k": 3, "rules": {"diverse": rule}}
         await api.refused("POST", "/v1/bandits/b/choose", body, loc=["body", "rules", "diverse", field])
-
-
-async def test_a_holdout_is_served_as_ever(api: Api):
-    await build(api, holdout={"share": 1.0, "serve": {"arms": ["a4", "a5", "a6"]}})
-    rules: Json = {"diverse": {"weight": 1.0, "over": "maker"}}
-    assert ids(await api.choose("b", k=3, rules=rules)) == ["a4", "a5", "a6"]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from api_client import IS_GROUP, Api, Json
-from center_brute_force import greedy, squared
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -16,8 +15,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 CHOOSE = "/v1/bandits/b/choose"
 RNG = np.random.default_rng(5)
 ARMS = {f"a{i}": [float(x) for x in row] for i, row in enumerate(RNG.normal(size=(40, 3)))}
-LONGEST = int(np.argmax([np.linalg.norm(row) for row in ARMS.values()]))
-CENTERS = [f"a{row}" for row in greedy(squared(np.array([*ARMS.values()])), 5, LONGEST)]
 CONTEXT = {"context": {"dim": 2}}
 PINNED = {"pin": [{"arm": "a7", "place": 2}]}
 POLICIES = ["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"]
@@ -271,23 +268,6 @@ async def test_a_pass_over_many_arms_is_made_for_it_alone(api: Api):
     assert plain(before) == plain(await api.choose("b", k=3, seed=2))
 
 
-async def test_an_explanation_leaves_elimination_as_it_was(api: Api):
-    """Also one by the terms of an earlier version, which a state of now does not fit."""
-    await build(api, policy="sub_elim", log={})
-    choice = await api.choose("b", seed=1)
-    await api.ok("PATCH", "/v1/bandits/b", {"exploration": 2.0})
-    await api.choose("b", seed=1)
-    states = held_states(api)
-    assert states
-
-    async def explained() -> Any:
-        found = await api.call("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
-        return found.status_code == 200 and found.json()
-
-    assert (await wait_until(explained, what="the row is written"))["repeated"] is True
-    assert held_states(api) == states
-
-
 @pytest.mark.parametrize(
     ("fields", "loc"),
     [
@@ -303,17 +283,3 @@ async def test_what_it_cannot_be_asked_with(shared: Api, fields: Json, loc: list
     if (await shared.call("GET", "/v1/bandits/b")).status_code == 404:
         await build(shared)
     await shared.refused("POST", CHOOSE, {"dry_run": True, **fields}, loc=["body", *loc])
-
-
-async def test_what_there_is_no_answer_to(shared: Api):
-    if (await shared.call("GET", "/v1/bandits/b")).status_code == 404:
-        await build(shared)
-    path = "/v1/bandits/nobody/choose"
-    await shared.refused("POST", path, {"dry_run": True}, status=404, code="not_found")
-    everything = {"exclude": list(ARMS), "dry_run": True}
-    await shared.refused("POST", CHOOSE, everything, status=409, code="no_arms")
-    batch = {"requests": [{}, {"dry_run": True}]}
-    await shared.refused("POST", f"{CHOOSE}/batch", batch, loc=["body", "requests", 1, "dry_run"])
-    large = {"exclude": [f"x{i:0>20}" for i in range(9_000)], "dry_run": True}
-    assert "decision" not in await shared.ok("POST", CHOOSE, large)
-    assert "decision" in await shared.ok("POST", CHOOSE, {**large, "dry_run": False})

@@ -165,21 +165,6 @@ async def test_changes_of_the_catalogue(api: Api, policy: str):
     assert [item["id"] for item in (await api.choose("b"))["arms"]] == ["a7"]
 
 
-@pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])
-async def test_a_catalogue_emptied_under_a_running_bandit(api: Api, policy: str):
-    await build(api, policy)
-    token = (await api.choose("b"))["decision"]
-    await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": list(ARMS)})
-    for body in ({}, {"event_id": "e"}, {"k": 5}):
-        await api.refused("POST", "/v1/bandits/b/choose", body, status=409, code="no_arms")
-    assert await sets(api) == {"stages": [], "eliminated": 0, "threshold": None}
-    assert (await api.reward({"decision": token, "value": 1.0}))["accepted"] == 1
-    assert (await api.learner("b"))["observations"] == 1
-    await api.put_arms("c", {"back": [1.0, 0.0, 0.0]})
-    assert [item["id"] for item in (await api.choose("b"))["arms"]] == ["back"]
-    assert living(await sets(api)) == 1
-
-
 async def test_when_all_that_live_are_excluded_the_eliminated_are_chosen(api: Api):
     await build(api, horizon=10**8)
     await teach(api, ARMS, 30, "x")
@@ -211,27 +196,6 @@ async def test_the_radius_of_theory_is_the_papers(api: Api):
     assert radius == pytest.approx(1 + np.sqrt(2 * np.log(20) + 2 * np.log1p(250)))
     assert (await api.choose("b"))["arms"][0]["score"] == pytest.approx(radius / 2)
     assert (await sets(api))["threshold"] == pytest.approx(-radius / 2)
-
-
-async def test_a_forgotten_learner_starts_from_the_prior(api: Api):
-    await build(api, scope="per_key", horizon=10**8)
-    await teach(api, ARMS, 10, "x", key="ann")
-    assert (await sets(api, "ann"))["eliminated"] > 0
-    await api.ok("DELETE", "/v1/bandits/b/learners/ann", status=204)
-    assert (await sets(api, "ann"))["eliminated"] == 0
-    await teach(api, ARMS, 30, "y", key="ann")  # a later version than before
-    await api.choose("b", key="ann")
-    again = await sets(api, "ann")
-    await teach(api, ARMS, 30, "z", key="bob")
-    await api.choose("b", key="bob")
-    assert again == await sets(api, "bob")
-
-
-async def test_no_sets_for_other_policies_and_other_learners(api: Api):
-    await build(api, "sub_ts")
-    await api.bandit("e", "c", policy="sub_elim")
-    for path in ("b/learners/_global", "e/learners/ann", "none/learners/_global"):
-        await api.refused("GET", f"/v1/bandits/{path}/sets", status=404, code="not_found")
 
 
 async def test_a_dimension_that_makes_passes_too_long(api: Api):
@@ -299,34 +263,3 @@ async def test_choices_go_on_from_the_last_state_while_a_pass_runs(api: Api):
     found = await sets(api)
     assert living(found) + found["eliminated"] == 7_950
     assert found["eliminated"] > 4_000
-
-
-async def test_choices_of_many_dimensions_are_made_in_a_thread(api: Api):
-    rng = np.random.default_rng(9)
-    await api.catalogue("c", {f"x{i}": row for i, row in enumerate(rng.normal(size=(600, 200)))})
-    await api.bandit("b", "c", policy="sub_elim", exploration=1.0)
-    for step in range(5):
-        choices = await asyncio.gather(*(api.choose("b", k=2) for _ in range(10)))
-        assert all(len({item["id"] for item in choice["arms"]}) == 2 for choice in choices)
-        arms = {item["id"] for choice in choices for item in choice["arms"]}
-        await api.observe("b", *({"id": f"{step}-{arm}", "arm": arm, "value": 1.0} for arm in arms))
-    found = await sets(api)
-    assert living(found) + found["eliminated"] == 600
-
-
-async def test_a_long_growth_and_a_compaction_under_a_running_bandit(api: Api):
-    rng = np.random.default_rng(8)
-    await api.catalogue("c", {"first": [0.1] * 32})
-    await api.bandit("b", "c", policy="sub_elim")
-    await api.choose("b")
-    for batch in range(3):
-        rows = rng.normal(size=(6_000, 32))
-        await api.put_arms("c", {f"x{batch}-{i}": row for i, row in enumerate(rows)})
-        await api.choose("b")
-    assert living(await sets(api)) == 18_001
-    for batch in (0, 1):
-        ids = [f"x{batch}-{i}" for i in range(6_000)]
-        await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": ids})
-        choice = await api.choose("b", k=4)
-        assert not {item["id"] for item in choice["arms"]} & set(ids)
-    assert living(await sets(api)) == 6_001

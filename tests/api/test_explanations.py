@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.measuring import explain
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -81,25 +80,6 @@ async def test_a_bandit_without_a_log_says_so(api: Api):
     assert problem["detail"].startswith("this bandit keeps no log")
     report = await api.ok("GET", "/v1/bandits/b/report")
     assert [each.split(":")[0] for each in report["warnings"]] == ["this bandit keeps no log"]
-
-
-@pytest.mark.rest
-async def test_draws_differ_and_so_do_their_seeds(api: Api):
-    await api.bandit("b", "c", policy="softmax", temperature=10.0, log={})
-    found = [await explained(api, await api.choose("b", k=4)) for _ in range(5)]
-    assert all(each["repeated"] for each in found)
-    assert len({each["seed"] for each in found}) == 5
-    assert len({tuple(arm["id"] for arm in each["row"]["arms"]) for each in found}) > 1
-
-
-@pytest.mark.rest
-async def test_another_seed_makes_another_choice(api: Api, monkeypatch: pytest.MonkeyPatch):
-    await api.bandit("b", "c", policy="softmax", temperature=10.0, log={})
-    choice = await api.choose("b", k=8)
-    assert (await explained(api, choice))["repeated"] is True
-    seeded = explain.generator
-    monkeypatch.setattr(explain, "generator", lambda seed, *others: seeded(seed + 1, *others))
-    assert (await explained(api, choice))["repeated"] is False
 
 
 @pytest.mark.rest

@@ -84,17 +84,6 @@ async def test_a_changed_price_is_a_new_revision_and_a_note_is_none(shared: Api)
     assert (await features_of(shared, "prices", "shoe"))[2] == pytest.approx((np.log1p(19) - 3) / 2)
 
 
-async def test_an_arm_as_it_is_answered_can_be_sent_and_one_with_other_features_not(shared: Api):
-    await made(shared, "back", {"fields": FIELDS})
-    await put(shared, "back", SHOE)
-    answer = await shared.ok("GET", arms_path("back", "shoe"))
-    assert (await put(shared, "back", answer))["version"] == 1
-    for features in ([1.0], [0.0] * len(COLUMNS)):
-        body = {"arms": [{**answer, "features": features}]}
-        told = await shared.refused("PUT", arms_path("back"), body, code="invalid")
-        assert told["errors"][0]["loc"] == ["body", "arms", 0, "features"]
-
-
 async def test_blocks_need_no_features_where_metadata_says_them(shared: Api):
     await made(shared, "blocks", {"fields": FIELDS})
 
@@ -233,23 +222,6 @@ async def test_arms_are_kept_and_not_chosen_until_a_basis_fits_them(shared: Api)
     assert (await shared.ok("GET", "/v1/catalogues/waits"))["version"] == fitted["version"], "as it was"
 
 
-async def test_what_the_reduction_keeps_of_neighbours_is_told(shared: Api):
-    """Against brute force over the same 200 of 200 arms: every arm is a probe."""
-    await made(shared, "near", {"embedding": {"dim": DIM, "reduce": TO}})
-    rows = embeddings(200, seed=4)
-    await put_embeddings(shared, "near", rows)
-    told = (await shared.ok("POST", "/v1/catalogues/near/features/fit"))["reduction"]["overlap_at_10"]
-
-    def nearest(points: Any) -> list[set[int]]:
-        distances = np.square(points[:, None] - points[None]).sum(axis=2)
-        np.fill_diagonal(distances, np.inf)
-        return [set(np.argsort(row)[:10].tolist()) for row in distances]
-
-    pairs = zip(nearest(rows), nearest(rows @ best_basis(rows).T), strict=True)
-    assert told == pytest.approx(np.mean([len(one & other) / 10 for one, other in pairs]), abs=0.005)
-    assert 0.2 < told < 0.99
-
-
 async def test_a_thousand_arms_are_fitted_by_themselves(shared: Api):
     await made(
         shared, "many", {"embedding": {"dim": DIM, "reduce": TO}, "fields": [FIELDS[1] | {"name": "p"}]}
@@ -350,29 +322,6 @@ def packed(**columns: Any) -> bytes:
     return len(document).to_bytes(4, "little") + document
 
 
-async def test_blocks_that_were_reduced_before_make_the_same_arms(shared: Api):
-    rows = embeddings(300).astype("<f4")
-    basis = np.linalg.qr(np.random.default_rng(3).normal(size=(DIM, TO)))[0].T.astype("<f4")
-    fields = [{"name": "price", "kind": "number", "mean": 1, "scale": 2}]
-    rule = {"fields": fields, "embedding": {"dim": DIM, "reduce": {"to": TO, "basis": basis.tolist()}}}
-    await made(shared, "before", rule)
-    columns = {"ids": [f"a{n}" for n in range(300)], "dtype": "<f4", "metadata": ['{"price": 5}'] * 300}
-    padded = np.zeros((512, DIM), dtype="<f4")  # reduced as the service does it: 256 at a time
-    padded[:300] = rows
-    near = np.vstack([padded[start : start + 256] @ basis.T for start in (0, 256)])[:300]
-    body = packed(features=near.tobytes(), reduced=True, **columns)
-    options = {"headers": {"content-type": "application/vnd.shortlist.arms"}}
-    path = "/v1/catalogues/before/import"
-    first = await shared.ok("POST", path, content=body, **options)
-    assert await features_of(shared, "before", "a7") == [2.0, *map(float, near[7])]
-    again = await shared.ok("POST", path, content=packed(features=rows.tobytes(), **columns), **options)
-    assert (first["added"], again["updated"]) == (300, 300)
-    assert first["version"] == again["version"], "the arms are the same"
-    wrong = packed(features=rows.tobytes(), reduced=True, **columns)
-    answer = await shared.refused("POST", path, content=wrong, code="dimension_mismatch", **options)
-    assert answer["errors"][0]["loc"] == ["body", 1, "features"]
-
-
 @pytest.mark.parametrize(
     ("rule", "status", "code"),
     [
@@ -394,18 +343,6 @@ async def test_blocks_cannot_be_reduced_where_there_is_no_basis(
         code=code,
     )
     assert "The first 0 arms were applied" in answer["detail"]
-
-
-async def test_many_numbers_are_warned_of(shared: Api):
-    assert "warnings" not in await shared.ok("PUT", "/v1/catalogues/d256", {"dim": 256}, 201)
-    (warning,) = (await shared.ok("PUT", "/v1/catalogues/d768", {"dim": 768}, 201))["warnings"]
-    for part in ("4.7 MB", "reduce", "144 times"):
-        assert part in warning
-    body = {"catalogue": "d768", "policy": "sub_ts", "scope": "per_key"}
-    told = await shared.refused("PUT", "/v1/bandits/d768", body)
-    assert '"reduce": 64' in told["detail"]
-    reduced = await made(shared, "d768-64", {"embedding": {"dim": 768, "reduce": 64}})
-    assert "warnings" not in reduced
 
 
 async def test_learners_and_explanations_name_the_columns(shared: Api):

@@ -2,85 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
-from test_filters import FEATURES, FILTERS, METADATA, build, greedy, ids, let_in, scores
+from test_filters import FEATURES, FILTERS, build, greedy, ids, let_in, scores
 
 from api_client import Api, Json, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
-
-ALARM = 1e-7
-
-
-async def test_pins_alone_fill_a_list_and_are_rewarded_like_any_arm(shared: Api):
-    await build(shared, "pins", reward={"wait_s": None})
-    pins = {"pin": [{"arm": "a1", "place": 1}]}
-    choice = await shared.choose("pins", k=1, rules=pins, filter={"maker": "nobody"})
-    assert ids(choice) == ["a1"]
-    before = (await shared.learner("pins"))["version"]
-    await shared.reward({"decision": choice["decision"], "value": 1.0})
-    assert (await shared.learner("pins"))["version"] == before + 1
-    short = await shared.choose("pins", k=9, rules={"pin": [{"arm": "a1", "place": 9}]}, filter={"price": 10})
-    assert ids(short)[-1] == "a1"
-
-
-@pytest.mark.parametrize("policy", ["softmax", "igw", "sub_ts"])
-async def test_where_every_place_is_pinned_propensities_are_one(shared: Api, policy: str):
-    """Of policies that give propensities: the others give none."""
-    name = f"pinned-{policy}"
-    await build(shared, name, policy=policy)
-    pins = {"pin": [{"arm": f"a{place}", "place": place} for place in (1, 2)]}
-    found = (await shared.choose(name, k=2, rules=pins))["arms"]
-    expected = None if policy == "sub_ts" else 1.0
-    assert [arm.get("propensity") for arm in found] == [expected, expected]
-
-
-@pytest.mark.parametrize("limit", [None, 1])
-async def test_softmax_draws_among_the_eligible_as_its_propensities_say(shared: Api, limit: int | None):
-    """Decisions without seeds: wrong less than once in a million runs."""
-    name = f"softmax-{limit}"
-    theta = await build(shared, name, policy="softmax", temperature=0.7)
-    document = {"price": 11, "stock": True}
-    wanted = let_in(document)
-    assert len(wanted) == 7
-    mass = {arm: float(np.exp(np.dot(FEATURES[arm], theta) / 0.7)) for arm in wanted}
-
-    def places(order: Sequence[str]) -> list[float]:
-        """The propensity of each arm of a list, 0 for one that was ruled out."""
-        found = []
-        for place, arm in enumerate(order):
-            makers = {METADATA[other]["maker"] for other in order[:place]} if limit else set()
-            left = [a for a in wanted if a not in order[:place] and METADATA[a]["maker"] not in makers]
-            found.append(mass[arm] / sum(mass[a] for a in left) if arm in left else 0.0)
-        return found
-
-    rules = {} if limit is None else {"rules": {"at_most": [{"field": "maker", "count": limit}]}}
-    request = {"k": 2, "filter": document, **rules}
-    answers: list[Json] = []
-    for _ in range(2):
-        batch = await shared.ok("POST", f"/v1/bandits/{name}/choose/batch", {"requests": [request] * 500})
-        answers += batch["results"]
-    expected = {order: float(np.prod(places(order))) for order in itertools.permutations(wanted, 2)}
-    assert sum(expected.values()) == pytest.approx(1.0)
-    possible = [order for order, share in expected.items() if share > 0.0]
-    counts = Counter(tuple(ids(answer)) for answer in answers)
-    assert set(counts) <= set(possible)
-    # Of lists that are expected less than ten times the statistic is far from chi-square: they are one case.
-    usual = [order for order in possible if len(answers) * expected[order] >= 10.0]
-    drawn = [counts[order] for order in usual]
-    wanted_counts = [len(answers) * expected[order] for order in usual]
-    rest = [len(answers) - sum(drawn)], [len(answers) - sum(wanted_counts)]
-    assert stats.chisquare(drawn + rest[0], wanted_counts + rest[1]).pvalue > ALARM
-    for answer in answers[:100]:
-        given = [arm["propensity"] for arm in answer["arms"]]
-        assert given == pytest.approx(places(ids(answer)), rel=1e-9)
 
 
 @pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])

@@ -1,7 +1,6 @@
 """One bound of the store's memory: what fills it is refused in time, with the cause, and room comes back."""
 
 import itertools
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ from redis.asyncio import Redis
 
 from api_client import EAGER_HOUSEKEEPING, Api, assert_problem, running
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.redis_client import RedisClient
 from store_clients import connect
 from waiting import wait_until
 
@@ -223,65 +221,6 @@ async def test_from_80_percent_on_jobs_are_refused_and_rewards_still_reach_rows_
             "/v1/bandits/full/evaluations?wait=none", json={"policy": {"policy": "linucb"}}
         )
         assert SETTING in assert_problem(answer, 503, "store_full")["detail"]
-
-
-async def test_many_processes_refuse_by_what_each_has_read(tmp_path: Path) -> None:
-    """The other process has written nothing, and refuses all the same."""
-    async with small(tmp_path) as api:
-        settings = api.app.service.settings
-        url = settings.redis_url.get_secret_value()
-        await api.bandit("full", "c")
-        async with running(
-            url, tmp_path / "other", empty=False, pauses=PAUSES, max_store_mb=settings.max_store_mb
-        ) as other:
-            for n in range(5_000):
-                if (await events(api, n)).status_code != 200:
-                    break
-            # The first may have read a moment's peak: the other must find it full when it looks.
-            await api.store.set("padding", bytes(2**20))
-
-            numbers = itertools.count(10_000)  # an event that it has answered is answered again
-
-            async def is_told() -> bool:
-                return (await events(other, next(numbers))).status_code == 503
-
-            await wait_until(is_told, what="the other process reads the memory of the store")
-
-
-async def test_the_bound_costs_no_call_to_the_store(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A choice for an event is two calls, a reward and a decision that waits are one."""
-    await api.catalogue("c", {"a": [1.0]})
-    await api.bandit("b", "c")
-    await api.bandit("waits", "c", reward={"wait_s": 60})
-    token = (await api.choose("b"))["decision"]
-    calls: list[str] = []
-    script, command = RedisClient.script, RedisClient.command
-
-    async def run(self: RedisClient, name: str, *arguments: Any, **how: Any) -> Any:
-        calls.append(name)
-        return await script(self, name, *arguments, **how)
-
-    async def ask(self: RedisClient, *words: Any) -> Any:
-        calls.append(f"{words[0]} {words[1]}" if len(words) > 1 else words[0])
-        return await command(self, *words)
-
-    monkeypatch.setattr(RedisClient, "script", run)
-    monkeypatch.setattr(RedisClient, "command", ask)
-
-    def ours() -> list[str]:
-        written = {"put_event", "log_decision", "activate", "append_rewards"}
-        found = [re.sub(r" .*:(event):.*", r" \1", call) for call in calls]
-        calls.clear()
-        return [call for call in found if call in written or call == "GET event"]
-
-    await api.choose("b", event_id="e")
-    assert ours() == ["GET event", "put_event"]
-    await api.choose("b", event_id="e")
-    assert ours() == ["GET event"]
-    await api.choose("waits")
-    assert ours() == ["log_decision"]
-    await api.reward({"decision": token, "value": 1}, wait=False)
-    assert ours() == ["append_rewards"]
 
 
 async def test_a_store_without_memory_refuses_writes_with_the_reason(tmp_path: Path) -> None:

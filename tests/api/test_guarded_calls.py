@@ -1,6 +1,5 @@
 """Which calls a key may make, call by call."""
 
-import gc
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from test_guard import documented
 
 from api_client import Api, running
 from app.api.api_keys import SCOPES, ApiKeys, configured, new_key, scope_of
-from app.platform.errors import ShortlistError, StartupError
+from app.platform.errors import StartupError
 from app.platform.settings import Settings
 from server import cli
 from waiting import wait_until
@@ -90,26 +89,6 @@ async def test_a_key_does_what_its_scopes_say_and_nothing_else(
             await guarded.refused(method, path, body, status=403, code="forbidden", headers=bearer(name))
 
 
-async def test_a_choice_with_a_key_that_may_only_look_is_refused_as_any_call_without_its_scope(guarded: Api):
-    path = "/v1/bandits/b/choose"
-    refused = await guarded.call("POST", path, {}, headers=bearer("read"))
-    other = await guarded.call("POST", path, {}, headers=bearer("reward"))
-    assert (refused.status_code, refused.json(), refused.headers["content-type"]) == (
-        (other.status_code, other.json(), other.headers["content-type"])
-    )
-    assert refused.json()["detail"] == "the API key lacks the scope choose"
-    dry = await guarded.refused(
-        "POST", path, {"dry_run": True}, status=403, code="forbidden", headers=bearer("choose")
-    )
-    assert dry["detail"] == "the API key lacks the scope read"
-    # What is no choice at all tells nothing of the service that its documents do not.
-    for body in ({"k": 0}, {"dry_run": 1}, {"mood": 1}):
-        await guarded.refused("POST", path, body, headers=bearer("read"))
-    await guarded.refused(
-        "POST", "/v1/bandits/nobody/choose", {}, status=403, code="forbidden", headers=bearer("read")
-    )
-
-
 @pytest.mark.parametrize("name", ["reward", "observe", None])
 async def test_the_body_of_a_choice_is_not_read_for_a_key_that_may_not_choose_nor_look(
     guarded: Api, name: str | None
@@ -184,19 +163,6 @@ async def test_a_page_that_is_not_listed_can_do_nothing(guarded: Api, origin: st
         "POST", "/v1/bandits/b/choose", {}, status=403, code="forbidden", headers=headers
     )
     assert "SHORTLIST_CORS_ORIGINS" in problem["detail"]
-
-
-async def test_a_page_that_was_refused_is_logged_once_an_origin(
-    guarded: Api, caplog: pytest.LogCaptureFixture
-):
-    for origin in ("https://a.example", "https://b.example", "https://a.example", "null", "//["):
-        await guarded.refused(
-            "POST", "/v1/rewards", {}, status=403, code="forbidden", headers={"origin": origin}
-        )
-    said = [
-        record.getMessage() for record in caplog.records if "SHORTLIST_CORS_ORIGINS" in record.getMessage()
-    ]
-    assert [text.split()[3] for text in said] == ["https://a.example", "https://b.example"]
 
 
 async def test_without_keys_only_pages_of_the_service_on_loopback_may_call(api: Api):
@@ -314,14 +280,6 @@ async def test_with_keys_any_name_is_served_unless_some_are_listed(
         assert (await api.http.get("/v1/status", headers=headers)).status_code == 403
 
 
-async def test_a_page_cannot_observe(guarded: Api):
-    body = {"observations": [{"id": "o", "arm": "a", "value": 1}]}
-    headers = {"origin": SHOP, **bearer("observe")}
-    await guarded.refused(
-        "POST", "/v1/bandits/b/observations", body, status=403, code="forbidden", headers=headers
-    )
-
-
 @pytest.mark.parametrize(
     "origins", ["*", "shop.example", "https://shop.example/", "https://a https://b/c", "null"]
 )
@@ -357,20 +315,3 @@ async def test_a_version_names_the_key_that_made_it(guarded: Api):
     assert [item["by"] for item in page["items"]] == ["admin", "admin"]
     await guarded.call("DELETE", path, headers=admin)
     await guarded.call("DELETE", "/v1/catalogues/versioned", headers=admin)
-
-
-async def test_what_is_refused_leaves_nothing_for_the_collector(guarded: Api):
-    """Collecting the cycles of a flood of refusals would stop the process again and again."""
-    gc.collect()
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        for _ in range(5):
-            assert (
-                await guarded.http.get("/v1/bandits", headers={"authorization": "Bearer no"})
-            ).status_code == 401
-        gc.collect()
-        left = [each for each in gc.garbage if isinstance(each, ShortlistError)]
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-    assert left == []

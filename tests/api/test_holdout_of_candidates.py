@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from api_client import Api, Json
 
@@ -96,39 +95,6 @@ async def test_who_is_held_must_name_candidates_and_the_others_need_not(shared: 
         await shared.ok("PATCH", path, {"holdout": {"share": share}})
         now = {key: (await shared.choose("named", key=key, candidates=LISTED))["group"] for key in groups}
         assert all(now[key] == "policy" for key, group in groups.items() if group == "policy")
-
-
-async def test_the_share_of_decisions_is_kept_within_binomial_error(shared: Api):
-    """Ids of decisions are random: each of three shares is rejected by chance once in 1e9."""
-    path = await ready(shared, "shares")
-    for share in (0.5, 0.1, 0.9):
-        await shared.ok("PATCH", path, {"holdout": {"share": share}})
-        body = {"requests": [{"candidates": ["a1", "a2"]}] * 500}
-        found = [
-            each["group"]
-            for _ in range(2)
-            for each in (await shared.ok("POST", f"{path}/choose/batch", body))["results"]
-        ]
-        assert stats.binomtest(found.count("holdout"), len(found), share).pvalue > ALARM
-
-
-async def test_the_bandit_learns_from_what_the_holdout_was_shown(shared: Api):
-    """Ridge regression on the caller's lists, arms of the request among them, as of any decision."""
-    path = await ready(shared, "taught")
-    gram, moment = np.eye(3), np.zeros(3)
-    features = ARMS | {"n1": np.array(OWN["features"])}
-    rewards = list[Json]()
-    for number in range(6):
-        answer = await shared.choose("taught", k=2, candidates=LISTED[number % 3 :])
-        for arm in ids(answer):
-            row = features[arm].astype(np.float32).astype(float) if arm == "n1" else features[arm]
-            gram, moment = gram + np.outer(row, row), moment + (number - 2.5) * row
-            rewards.append({"decision": answer["decision"], "arm": arm, "value": number - 2.5})
-    assert (await shared.reward(*rewards))["accepted"] == 12
-    theta = (await shared.learner("taught"))["theta"]
-    np.testing.assert_allclose(theta, np.linalg.solve(gram, moment), rtol=0, atol=1e-9)
-    found = await shared.ok("GET", path)
-    assert "no decision has propensities" not in str(found.get("warnings", []))
 
 
 async def test_no_evaluation_takes_its_rows_for_random(shared: Api):

@@ -12,15 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 from scipy import stats
-from test_holdouts import ALARM, KEYS, SIGMAS_OF_RANDOM_IDS, in_share
+from test_holdouts import ALARM, KEYS, in_share
 
 from api_client import Api, Json, running
 from app.bandits.settings import HoldoutRule
-from app.bandits.versions import bytes_to_version, version_to_bytes
 from app.selection.request import group_of
-from app.storage import redis_keys
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -43,12 +40,6 @@ async def many(api: Api, requests: list[Json]) -> list[Json]:
         body = {"requests": requests[start : start + 500]}
         found += (await api.ok("POST", "/v1/bandits/b/choose/batch", body))["results"]
     return found
-
-
-def test_a_share_of_a_hash_that_is_not_uniform_is_noticed():
-    """A check that could not fail would hold nothing: here the hash is that of the keys' last digits."""
-    held = sum(int(key[-1]) / 10 < 0.15 for key in KEYS)
-    assert not in_share(held, len(KEYS), 0.15)
 
 
 def test_who_is_in_stays_in_while_the_share_grows_and_bandits_differ():
@@ -110,12 +101,6 @@ async def test_a_seed_draws_the_same_arms_after_a_restart(store_url: str, tmp_pa
     assert [[arm["id"] for arm in arms] for arms in after] == [[arm["id"] for arm in arms] for arms in before]
 
 
-async def test_decisions_of_a_global_bandit_are_held_out_by_their_ids(api: Api):
-    await build(api, {"share": 0.2})
-    groups = Counter(choice["group"] for choice in await many(api, [{}] * 2_000))
-    assert in_share(groups["holdout"], 2_000, 0.2, SIGMAS_OF_RANDOM_IDS)
-
-
 @pytest.mark.parametrize("policy", ["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"])
 async def test_every_policy_can_have_a_holdout(api: Api, policy: str):
     await build(api, {"share": 0.5}, policy=policy, scope="per_key")
@@ -160,12 +145,6 @@ async def test_lists_are_drawn_as_often_as_their_propensities_say(
     expected = [pytest.approx(1 / (len(eligible) - place)) for place in range(k)]
     assert all([arm["propensity"] for arm in choice["arms"]] == expected for choice in choices)
     assert all(choice["group"] == "holdout" for choice in choices)
-
-
-def test_the_chi_square_sees_a_draw_that_prefers_an_arm():
-    rng = np.random.default_rng(1)
-    drawn = np.bincount(rng.choice(6, size=1_000, p=[0.25, *[0.15] * 5]), minlength=6)
-    assert stats.chisquare(drawn).pvalue < ALARM
 
 
 async def test_rules_hold_and_propensities_are_among_what_they_allow(api: Api):
@@ -226,27 +205,6 @@ async def test_where_no_arm_of_the_list_is_eligible_arms_are_drawn(api: Api):
     await api.refused(
         "POST", "/v1/bandits/b/choose", {"key": "a", "exclude": list(ARMS)}, status=409, code="no_arms"
     )
-
-
-async def test_a_list_from_before_refuses_as_it_did(store_url: str, tmp_path: Path):
-    """It is stored without the field, and the same PUT is the same bandit; a new list of it is as others."""
-    holdout = {"share": 1, "serve": {"arms": ["a"]}}
-    async with running(store_url, tmp_path / "1") as api:
-        await build(api, holdout)
-        uid, version = bytes_to_version(await api.store.hget(redis_keys.BANDITS, "b"))
-        record = replace(version.record, holdout=replace(version.record.holdout, or_else=None))
-        stored = version_to_bytes(uid, replace(version, record=record))
-        await api.store.hset(redis_keys.BANDITS, "b", stored)
-        await api.store.hset(redis_keys.versions(uid), "1", stored)
-    async with running(store_url, tmp_path / "2", empty=False) as api:
-        body = {"catalogue": "c", "policy": "sub_ts", "holdout": holdout}
-        assert (await api.ok("PUT", "/v1/bandits/b", body, 200))["holdout"]["else"] is None
-        without = {"filter": {"kind": "b"}}
-        await api.refused("POST", "/v1/bandits/b/choose", without, status=409, code="no_arms")
-        changed = await api.ok("PATCH", "/v1/bandits/b", {"holdout": {"serve": {"arms": ["a", "c"]}}})
-        assert changed["holdout"]["else"] is None
-        await api.ok("PATCH", "/v1/bandits/b", {"holdout": {"else": "random"}})
-        assert {arm["id"] for arm in (await api.choose("b", **without))["arms"]} <= set("bdf")
 
 
 async def test_a_bandit_without_a_holdout_has_no_groups(api: Api):

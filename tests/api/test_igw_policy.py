@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from api_client import Api, Json, running
+from api_client import Api, Json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -115,15 +114,6 @@ async def test_few_eligible_arms_are_all_candidates(shared: Api):
         )
 
 
-async def test_more_arms_than_the_shortlist(shared: Api):
-    await build(shared, "long")
-    for k in (10, 40, 60):
-        (answer,) = await many(shared, "long", 1, k=k)
-        assert len({arm["id"] for arm in answer["arms"]}) == min(k, 40)
-        assert all(0 < arm["propensity"] <= 1 for arm in answer["arms"])
-    assert answer["arms"][-1]["propensity"] == 1.0
-
-
 async def test_pins_stand_and_limits_hold(shared: Api):
     await build(shared, "rules")
     rules = {"pin": [{"arm": "a7", "place": 2}], "at_most": [{"field": "part", "count": 1}]}
@@ -163,22 +153,6 @@ async def test_a_new_arm_is_a_candidate_when_it_is_among_the_best(shared: Api):
     assert found.most_common(1)[0][0] == max(estimates, key=lambda arm: estimates[arm])
 
 
-async def test_two_processes_and_a_restart_draw_alike(store_url: str, tmp_path: Path):
-    ask = {"k": 3, "filter": {"even": True}}
-    async with (
-        running(store_url, tmp_path / "one") as one,
-        running(store_url, tmp_path / "two", empty=False) as two,
-    ):
-        await build(one, "b")
-        here = [answer["arms"] for answer in await many(one, "b", 100, **ask)]
-        version = (await one.learner("b"))["version"]
-        while (await two.choose("b"))["learner_version"] < version:
-            await two.ok("GET", "/readyz")
-        assert [answer["arms"] for answer in await many(two, "b", 100, **ask)] == here
-    async with running(store_url, tmp_path / "one", empty=False) as again:
-        assert [answer["arms"] for answer in await many(again, "b", 100, **ask)] == here
-
-
 async def test_an_event_keeps_its_arms_and_its_propensities_and_is_rewarded(shared: Api):
     await build(shared, "events")
     first = await shared.choose("events", k=2, event_id="e")
@@ -188,24 +162,6 @@ async def test_an_event_keeps_its_arms_and_its_propensities_and_is_rewarded(shar
         {"decision": first["decision"], "arm": first["arms"][0]["id"], "value": 1.0}
     )
     assert receipt["accepted"] == 1
-
-
-async def test_gamma_is_kept_and_belongs_to_igw(shared: Api):
-    await shared.catalogue("kept", ARMS)
-    path, body = "/v1/bandits/kept", {"catalogue": "kept", "policy": "igw"}
-    assert (await shared.ok("PUT", path, body, 201))["gamma"] == 100.0
-    assert (await shared.ok("PUT", path, {**body, "gamma": 100}, 200))["gamma"] == 100.0
-    assert (await shared.ok("GET", path))["gamma"] == 100.0
-    await shared.refused("PUT", path, {**body, "gamma": 2.0}, status=409, code="conflict")
-    for bad in (-1, 1e10, "1", True, [1]):
-        await shared.refused("PUT", path, {**body, "gamma": bad}, loc=["body", "gamma"])
-    for policy in ("sub_ts", "softmax", "sub_elim"):
-        other = {"catalogue": "kept", "policy": policy, "gamma": 1}
-        await shared.refused("PUT", "/v1/bandits/other-kept", other, loc=["body", "gamma"])
-    for option in ({"temperature": 1.0}, {"solver": "adaptive"}):
-        await shared.refused(
-            "PUT", "/v1/bandits/other-kept", {**body, **option}, loc=["body", next(iter(option))]
-        )
 
 
 async def test_with_a_context_the_estimates_are_those_in_this_situation(shared: Api):
@@ -231,16 +187,3 @@ async def test_with_a_context_the_estimates_are_those_in_this_situation(shared: 
             assert [arm["propensity"] for arm in answer["arms"]] == pytest.approx(expected)
         best.append(max(estimates, key=lambda arm: estimates[arm]))
     assert best[0] != best[1]
-
-
-async def test_a_bandit_can_become_one_of_igw_and_something_else_again(shared: Api):
-    await build(shared, "changing", policy="sub_ts", gamma=None)
-    path = "/v1/bandits/changing"
-    assert (await shared.ok("PATCH", path, {"policy": "igw"}))["gamma"] == 100.0
-    assert "propensity" in (await shared.choose("changing"))["arms"][0]
-    assert (await shared.ok("PATCH", path, {"gamma": 0}))["gamma"] == 0.0
-    found = {answer["arms"][0]["propensity"] for answer in await many(shared, "changing", 20)}
-    assert len(found) == 1
-    await shared.refused("PATCH", path, {"gamma": -1}, loc=["body", "gamma"])
-    answer = await shared.ok("PATCH", path, {"policy": "softmax", "gamma": None})
-    assert (answer["gamma"], answer["temperature"]) == (None, 1.0)

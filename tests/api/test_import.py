@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client import Api, Json, assert_problem, running
+from api_client import Api, Json, running
 from app.api.request_limits import MAX_LINE_BYTES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -68,13 +68,6 @@ async def test_lines_in_any_chunks(empty: Api, size: int, end: bytes, closed: bo
     assert await arms_of(empty) == rows
     arm = await empty.ok("GET", "/v1/catalogues/c/arms/arm-7")
     assert (arm["tags"], arm["metadata"]) == (["é\U0001f600"], {"n": 1})
-
-
-@pytest.mark.parametrize("body", [b"", b"\n", b" \r\n\t\n"])
-async def test_an_empty_import_changes_nothing(empty: Api, body: bytes):
-    before = await empty.stored()
-    assert await empty.ok("POST", PATH, content=body) == {"added": 0, "updated": 0, "version": 0}
-    assert await empty.stored() == before
 
 
 BAD_LINES: dict[str, tuple[bytes, str]] = {
@@ -135,11 +128,6 @@ async def test_progress_ends_with_the_result_or_the_problem(empty: Api):
     assert CANARY not in answer.text
 
 
-async def test_progress_on_what_is_not_there_is_a_plain_problem(empty: Api):
-    answer = await empty.call("POST", "/v1/catalogues/none/import", content=line("a", 1, 2), headers=PROGRESS)
-    assert_problem(answer, 404, "not_found")
-
-
 async def test_an_id_given_twice_ends_as_its_last_line(empty: Api):
     body = b"\n".join([line("a", 1, 1), line("b", 2, 2), line("a", 3, 3), line("a", 4, 4), line("c", 5, 5)])
     done = await empty.ok("POST", PATH, content=body)
@@ -174,13 +162,6 @@ async def test_a_line_has_a_largest_size(empty: Api):
     await empty.refused("POST", PATH, content=b" " * (MAX_LINE_BYTES + 1), status=413, code="too_large")
     long = line("b", 1, 2)[:-1] + b" " * MAX_LINE_BYTES + b"}\n"
     await empty.refused("POST", PATH, content=long, status=413, code="too_large")
-
-
-async def test_the_lines_before_one_that_is_too_large_are_applied(empty: Api):
-    body = line("a", 1, 2) + b"\n" + b"x" * (MAX_LINE_BYTES + 1)
-    document = await empty.refused("POST", PATH, content=body, status=413, code="too_large")
-    assert "line 2" in document["detail"]
-    assert await arms_of(empty) == {"a": [1, 2]}
 
 
 async def test_an_import_is_not_bound_by_the_body_limit_and_answers_others_meanwhile(

@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 CANARY = "c4nary"
 PATH = "/v1/catalogues/c/import"
 HEADERS = {"content-type": "application/vnd.shortlist.arms"}
-PROGRESS = {**HEADERS, "accept": "application/x-ndjson"}
 
 
 def block(ids: list[str], rows: Any, **columns: Any) -> bytes:
@@ -60,13 +59,6 @@ async def test_blocks_in_any_chunks(empty: Api, size: int):
     ]
     again = await empty.ok("POST", PATH, content=body, headers=HEADERS)
     assert again == {"added": 0, "updated": 3, "version": 2}, "what is there as it is stays untouched"
-
-
-@pytest.mark.parametrize("body", [b"", block([], [])])
-async def test_an_empty_import_changes_nothing(empty: Api, body: bytes):
-    assert await empty.ok("POST", PATH, content=body, headers=HEADERS) == {
-        "added": 0, "updated": 0, "version": 0,
-    }  # fmt: skip
 
 
 TWO = [[1, 2], [3, 4]]
@@ -119,11 +111,3 @@ async def test_the_first_bad_arm_is_named(empty: Api):
     document = await empty.refused("POST", PATH, content=GOOD + bad, headers=HEADERS, code="invalid")
     assert document["detail"].startswith("arm 4: ")
     assert document["errors"][0]["loc"] == ["body", 4, "features"]
-
-
-async def test_progress_ends_with_the_result_or_the_problem(empty: Api):
-    answer = await empty.call("POST", PATH, content=GOOD + block(["b"], [[1, 2]]), headers=PROGRESS)
-    last = json.loads(answer.text.splitlines()[-1])
-    assert last == {"added": 3, "updated": 0, "version": 2, "lines": 3}
-    answer = await empty.call("POST", PATH, content=GOOD + BAD["NaN"][0], headers=PROGRESS)
-    assert json.loads(answer.text.splitlines()[-1])["code"] == "invalid"

@@ -63,21 +63,6 @@ async def test_a_new_bandit_has_one_where_it_can(api: Api):
 
 
 @pytest.mark.rest
-async def test_a_bandit_without_stays_without(api: Api):
-    """What was stored before there were intercepts reads as false."""
-    await build(api, intercept=False)
-    made = await api.ok("GET", "/v1/bandits/b")
-    assert await api.ok("PUT", "/v1/bandits/b", PLAIN, 200) == made
-    problem = await api.refused(
-        "PUT", "/v1/bandits/b", {**PLAIN, "intercept": True}, status=409, code="conflict"
-    )
-    assert "intercept" in problem["detail"]
-    for patch in ({"delta": 0.1}, {"intercept": None}, {"intercept": False}):
-        assert (await api.ok("PATCH", "/v1/bandits/b", patch))["intercept"] is False
-    assert "offset" not in await api.learner("b")
-
-
-@pytest.mark.rest
 @pytest.mark.parametrize("value", [False, None])
 async def test_it_cannot_be_changed(api: Api, value: object):
     await build(api)
@@ -106,13 +91,6 @@ async def test_a_bandit_that_is_changed_to_elimination_keeps_it(api: Api, policy
     assert set(chosen) == {max(means, key=means.__getitem__)}
 
 
-@pytest.mark.rest
-async def test_it_is_yes_or_no(api: Api):
-    await api.catalogue("c", ARMS)
-    for bad in ["yes", 1, None]:
-        await api.refused("PUT", "/v1/bandits/b", {**PLAIN, "intercept": bad}, loc=["body", "intercept"])
-
-
 async def test_rewards_and_observations_teach_it_as_any_coordinate(api: Api):
     await build(api)
     choice = await api.choose("b", k=2, exclude=["a3"])
@@ -132,17 +110,6 @@ async def test_rewards_and_observations_teach_it_as_any_coordinate(api: Api):
         width = float(np.sqrt(row @ inverse @ row))
         assert (arm["estimate"], arm["width"]) == pytest.approx((expected[arm["id"]], width))
         assert arm["score"] == pytest.approx(arm["estimate"])
-
-
-@pytest.mark.rest
-async def test_it_is_multiplied_by_how_likely_a_place_is_looked_at(api: Api):
-    await build(api, position={"examination": [1.0, 0.25]})
-    choice = await api.choose("b", k=2)
-    shown = [arm["id"] for arm in choice["arms"]]
-    for arm, value in zip(shown, (1.0, 3.0), strict=True):
-        await api.reward({"decision": choice["decision"], "arm": arm, "value": value})
-    rows = np.array([seen(shown[0]), 0.25 * seen(shown[1])])
-    assert_learned(await api.learner("b", precision=True), rows, [1.0, 3.0])
 
 
 @pytest.mark.rest
@@ -168,20 +135,6 @@ async def test_it_does_not_interact_with_a_context(api: Api):
 
 
 @pytest.mark.rest
-async def test_each_signal_has_its_own(api: Api):
-    await build(api, signals={"like": {}, "hide": {"weight": -2.0}})
-    values = {"a1": (1.0, 0.0), "a2": (0.0, 1.0), "a3": (1.0, 1.0)}
-    for arm, (like, hide) in values.items():
-        await api.observe("b", {"id": arm, "arm": arm, "values": {"like": like, "hide": hide}})
-    learner = await api.learner("b", precision=True)
-    rows = np.array([seen(arm) for arm in values])
-    assert_learned(learner, rows, [like - 2 * hide for like, hide in values.values()])
-    for place, name in enumerate(("like", "hide")):
-        own = {**learner, **learner["signals"][name]}
-        assert_learned(own, rows, [each[place] for each in values.values()])
-
-
-@pytest.mark.rest
 @pytest.mark.parametrize("policy", ["softmax", "igw"])
 async def test_propensities_are_those_of_the_estimates_without_it(api: Api, policy: str):
     await build(api, policy=policy)
@@ -200,36 +153,6 @@ async def test_propensities_are_those_of_the_estimates_without_it(api: Api, poli
             others = {a: 1 / (12 + 100 * (best - e)) for a, e in estimates.items() if e < best}
             expected = others.get(arm["id"], 1 - sum(others.values()))
         assert arm["propensity"] == pytest.approx(expected)
-
-
-@pytest.mark.rest
-async def test_choices_do_not_depend_on_the_unit_of_features(api: Api):
-    """A default bandit: c is in the unit of the features, and the ridge before rewards has c^2 in it."""
-    shown: dict[float, list[list[str]]] = {1.0: [], 1_024.0: []}
-    for unit, lists in shown.items():
-        name = f"c{unit:g}"
-        await api.catalogue(name, {arm: (unit * np.array(row)).tolist() for arm, row in ARMS.items()})
-        made = await api.ok("PUT", "/v1/bandits/b", {"catalogue": name, "policy": "linear_ts"}, 201)
-        assert made["used"]["ridge"] == pytest.approx((3 + 1) * (C * unit) ** 2 / 4)
-        for step in range(12):
-            dry = await api.choose("b", k=2, seed=step, dry_run=True)
-            choice = await api.choose("b", k=2, seed=step)
-            lists.append([arm["id"] for arm in choice["arms"]])
-            assert [arm["id"] for arm in dry["arms"]] == lists[-1]
-            value = 3.0 + ARMS[lists[-1][0]][1]
-            await api.reward({"decision": choice["decision"], "arm": lists[-1][0], "value": value})
-        await api.ok("DELETE", "/v1/bandits/b", status=204)
-    assert shown[1.0] == shown[1_024.0]
-
-
-@pytest.mark.rest
-async def test_it_counts_against_no_limit_of_dimensions(api: Api):
-    await api.catalogue("wide", {"a": [1.0] * 128})
-    body = {"catalogue": "wide", "policy": "sub_ts", "scope": "per_key", "context": {"dim": 1}}
-    await api.ok("PUT", "/v1/bandits/context", {**body, "interactions": "all"}, 201)  # 256 numbers, and one
-    await api.catalogue("widest", {"a": [1.0] * 1_446})
-    body = {"catalogue": "widest", "policy": "sub_ts"}
-    assert (await api.ok("PUT", "/v1/bandits/bytes", body, 201))["intercept"] is True
 
 
 # A catalogue without arms: the first ones say what c is, when the first choice or reward comes.
@@ -265,21 +188,6 @@ async def test_the_first_choice_settles_it_and_nothing_else(api: Api):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("first", ["observation", "batch"])
-async def test_so_does_the_first_observation_or_batch(api: Api, first: str):
-    await empty(api, ridge="auto")
-    await api.put_arms("c", ARMS)
-    if first == "batch":
-        await api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": [{}, {"k": 2}]})
-    else:
-        await api.observe("b", {"id": "o", "arm": "a1", "value": 1.0})
-    assert await constant(api) == pytest.approx(C)
-    await api.ok("PUT", "/v1/bandits/made-later", {**PLAIN, "ridge": "auto"}, 201)
-    used = [(await api.ok("GET", f"/v1/bandits/{name}"))["used"] for name in ("b", "made-later")]
-    assert used[0] == used[1]  # the unit of the features too
-
-
-@pytest.mark.rest
 async def test_choices_that_come_together_measure_the_arms_once(api: Api, monkeypatch: pytest.MonkeyPatch):
     await empty(api)
     await api.put_arms("c", ARMS)
@@ -301,14 +209,6 @@ async def test_choices_that_come_together_measure_the_arms_once(api: Api, monkey
         await choices[0]
     await asyncio.gather(*choices[1:])
     assert counts == [1]
-
-
-@pytest.mark.rest
-async def test_arms_of_zeros_settle_it(api: Api):
-    await empty(api)
-    await api.put_arms("c", {"zero": [0.0] * 3})
-    await api.choose("b")
-    assert await constant(api) == 1.0
 
 
 @pytest.mark.rest
@@ -364,26 +264,3 @@ async def test_a_state_of_a_bandit_without_is_taken(api: Api, signals: Json | No
     state = {"state": own["items"][0]["state"]}
     problem = await api.refused("PUT", "/v1/bandits/without/learners/_global", state, loc=["body", "state"])
     assert "must be of dimension 3, not 4" in str(problem)
-
-
-@pytest.mark.rest
-async def test_totals_of_slates_carry_it_as_a_column(api: Api):
-    """As many observations as they weigh: sum x x' = sum (X'chi)(X'chi)' / k, the constant among the x."""
-    await build(api)
-    arms, k = ["a0", "a1", "a2", "a3"], 2
-    body = {"id": "s", "arms": arms, "k": k, "method": "exhaustive", "noise_range": 0.1, "seed": 1}
-    await api.ok("POST", "/v1/slates", body, 201)
-    X = np.array([seen(arm) for arm in arms])
-    told = []
-    while (view := await api.ok("GET", "/v1/slates/s"))["state"] == "sampling":
-        pulls = (await api.ok("POST", "/v1/slates/s/ask", {"count": 100}))["pulls"]
-        results = []
-        for pull in pulls:
-            total = sum(2.0 + ARMS[arm][0] for arm in pull["slate"])
-            told.append((X.T @ np.isin(arms, pull["slate"]) / np.sqrt(k), total / np.sqrt(k)))
-            results.append({"pull": pull["pull"], "total": total})
-        await api.ok("POST", "/v1/slates/s/tell", {"results": results})
-    await api.ok("POST", "/v1/slates/s/teach?wait=applied", {"bandit": "b"})
-    told = told[: view["progress"]["looked_at"]]
-    learner = await api.learner("b", precision=True)
-    assert_learned(learner, np.array([row for row, _ in told]), [total for _, total in told])

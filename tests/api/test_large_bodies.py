@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -20,16 +20,6 @@ from shortlist_campaigns.slate_calls import SlateBody
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 FILLER = " " * LARGE_BODY_BYTES
-
-
-class Rule(StrictModel):
-    most: int = 1
-
-
-class Renewed(StrictModel):
-    gone: ClassVar = {"old": "use rule", "rule.limit": "use most", "rules.limit": "use most of each"}
-    rule: Rule = Rule()
-    rules: list[Rule] | None = None
 
 
 def text(body: Any) -> bytes:
@@ -141,32 +131,6 @@ async def test_the_unknown_and_the_long_are_refused_unparsed(monkeypatch: pytest
     assert error.errors[0][0] == ("?",)
 
 
-@pytest.mark.parametrize(
-    ("body", "where", "said"),
-    [
-        ({"old": 1}, ("old",), "use rule"),
-        ({"rule": {"limit": 1}}, ("rule", "limit"), "use most"),
-        ({"rules": [{"limit": 1}]}, ("rules", 0, "limit"), "use most of each"),
-    ],
-)
-async def test_a_field_that_is_gone_is_refused_with_what_to_use(
-    body: Json, where: tuple[Any, ...], said: str
-):
-    for data in (json.dumps(body).encode(), text(body)):
-        assert (await refusal(Renewed, data)).errors == [(where, said)]
-
-
-async def test_each_item_lets_others_go_first(monkeypatch: pytest.MonkeyPatch):
-    yields = []
-
-    async def counted() -> None:
-        yields.append(1)
-
-    monkeypatch.setattr(strict_json, "yield_to_others", counted)
-    await read_body(ArmsBody, text({"arms": arms(500)}))
-    assert len(yields) == 500
-
-
 async def test_a_large_upsert_is_all_or_nothing(api: Api):
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 30}, 201)
     some = arms(3_000, 30)
@@ -175,23 +139,3 @@ async def test_a_large_upsert_is_all_or_nothing(api: Api):
     assert refused["errors"][0]["loc"] == ["body", "arms", 2_999, "features"]
     assert (await api.ok("GET", "/v1/catalogues/c"))["size"] == 0
     assert (await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": some}))["added"] == 3_000
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "instead"),
-    [
-        ("PUT", "/v1/catalogues/c/arms", "POST /v1/catalogues/{c}/import"),
-        ("POST", "/v1/rewards", "several calls"),
-        ("POST", "/v1/mips", "application/octet-stream"),
-        ("POST", "/v1/sample", "application/octet-stream"),
-        ("PUT", "/v1/bandits/b/learners/u", "application/octet-stream"),
-    ],
-)
-async def test_the_refusal_of_a_large_body_names_the_other_way(
-    shared: Api, method: str, path: str, instead: str
-):
-    document = await shared.refused(
-        method, path, content=b" " * (4 * 2**20 + 1), status=413, code="too_large", loc=["body"]
-    )
-    assert "4,194,304 bytes" in document["detail"]
-    assert instead in document["detail"]

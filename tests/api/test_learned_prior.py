@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.storage import redis_keys
 from shortlist.linear import learned_prior
 from shortlist.linear.exploration import (
     exploration_by_evidence,
@@ -288,20 +287,6 @@ async def test_two_fits_at_a_time_make_versions_one_after_the_other(api: Api):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [(b"", 200), (b"{}", 200), (b'{"keys": 3}', 422), (b"[]", 422), (b"3", 422), (b"{", 422)],
-)
-async def test_a_refresh_takes_no_field(api: Api, body: bytes, expected: int):
-    await make(api)
-    answer = await api.http.post(REFRESH, content=body, headers={"content-type": "application/json"})
-    assert answer.status_code == expected
-    if body.startswith(b'{"'):
-        (error,) = answer.json()["errors"]
-        assert error["loc"] == ["body", "keys"]
-
-
-@pytest.mark.rest
 async def test_a_fit_that_is_killed_changes_nothing(api: Api, monkeypatch: pytest.MonkeyPatch):
     await make(api)
     await api.observe("b", *histories(10, 5))
@@ -320,19 +305,6 @@ async def test_a_fit_that_is_killed_changes_nothing(api: Api, monkeypatch: pytes
         await fitting
     assert await api.stored() == stored
     assert await api.ok("GET", PRIOR) == before
-
-
-@pytest.mark.rest
-async def test_a_deleted_bandit_leaves_nothing_of_its_prior(api: Api):
-    await make(api)
-    await api.observe("b", *histories(10, 5))
-    await fitted(api, 1, keys=10)
-    await api.ok("DELETE", "/v1/bandits/b", status=204)
-    names = [name async for name in api.store.scan_iter()]
-    assert not [name for name in names if b":prior-versions:" in name or b":prior-times:" in name]
-    assert not await api.store.hgetall(redis_keys.PRIORS)
-    for partition in range(api.app.service.store.partitions):
-        assert not await api.store.hgetall(redis_keys.folded(partition))
 
 
 # --- choices -------------------------------------------------------------------------------------------
@@ -421,19 +393,6 @@ async def test_a_choice_is_explained_by_the_version_that_its_row_names(api: Api)
         assert each["prior"] == pytest.approx(FEATURES[int(each["id"][1:])] @ then["mean"])
     now = await api.choose("b", key="u1", dry_run=True)
     assert now["prior_version"] > then["version"], "what serves is the newest version again"
-
-
-@pytest.mark.rest
-async def test_an_automatic_temperature_is_in_the_unit_of_the_noise_of_the_prior(api: Api):
-    """Its unit does not count what is unknown of theta, so it is a fifth, also by the newest rule."""
-    await make(api, policy="softmax", temperature="auto")
-    await api.observe("b", *histories(10, 10))
-    await fitted(api, 1, keys=10)
-    learner = await api.learner("b", "u1")
-    scores = FEATURES @ learner["theta"] / (0.2 * learner["used"]["noise"])
-    shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
-    (arm,) = (await api.choose("b", key="u1", k=1, seed=1))["arms"]
-    assert arm["propensity"] == pytest.approx(shares[int(arm["id"][1:])], rel=1e-4)
 
 
 async def decided(api: Api, keys: Sequence[str], *, rewarded: bool = False) -> float:
@@ -547,45 +506,3 @@ async def test_a_context_has_a_mean_too(api: Api):
     used = (await api.learner("b", "new"))["used"]
     numbers = D + 2 * D
     assert used["exploration"] == min(exploration_by_evidence(numbers), exploration_of_dimension(numbers))
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    "fields", [{"half_life_s": 3600}, {"position": {"examination": [1.0, 0.5]}}], ids=str
-)
-async def test_half_lives_and_positions_go_with_it(api: Api, fields: Json):
-    await make(api, **fields)
-    await api.observe("b", *histories(30, 10))
-    found = await refreshed(api, keys=30)
-    assert np.linalg.norm(np.array(found["mean"]) - MEAN) < 0.5
-    assert (await api.choose("b", key="new"))["prior_version"] == found["version"]
-
-
-@pytest.mark.rest
-async def test_states_that_are_imported_are_keys_as_any(api: Api):
-    await make(api)
-    await make(api, "copy")
-    await api.observe("b", *histories(12, 10))
-    for listed in await api.listed("/v1/bandits/b/learners"):
-        assert listed["prior_version"] in (0, 1)
-        octets = {"accept": "application/octet-stream"}
-        state = await api.call("GET", f"/v1/bandits/b/learners/{listed['key']}", headers=octets)
-        await api.ok(
-            "PUT",
-            f"/v1/bandits/copy/learners/{listed['key']}",
-            status=201,
-            content=state.content,
-            headers={"content-type": "application/octet-stream"},
-        )
-    found = await api.ok("POST", "/v1/bandits/copy/prior/refresh")
-    original = await api.ok("POST", REFRESH)
-    assert found["mean"] == pytest.approx(original["mean"], rel=1e-6)
-
-
-@pytest.mark.rest
-async def test_rewards_that_are_all_zero_make_no_version(api: Api):
-    await make(api)
-    await api.observe("b", *({**each, "value": 0} for each in histories(10, 5)))
-    assert (await api.ok("POST", REFRESH))["version"] == 0
-    alone = (await api.ok("GET", "/v1/bandits/b"))["used"]["exploration"]
-    assert alone == exploration_by_evidence(D)

@@ -1,6 +1,5 @@
 """The least delta that a promise may have, and less: answered or refused by name, whatever the method."""
 
-import numpy as np
 import pytest
 from endpoints import WRITES, Endpoint, create_one_of_each, with_token
 
@@ -57,43 +56,3 @@ async def test_the_least_delta_serves_every_method_and_a_smaller_one_is_refused_
             body["id"] = f"least-{number}"
         answer = await api.call(endpoint.method, endpoint.path, body)
         assert answer.status_code in (200, 201), answer.text
-
-
-async def test_a_search_for_centres_goes_on_with_it(shared: Api):
-    body = {"points": ["p", "q", "r"], "k": 2, "noise_std": 0.1, "delta": MIN_DELTA, "seed": 1}
-    for number, method in enumerate([*NOISY, *UNKNOWN]):
-        path = f"/v1/centers/n{number}"
-        await shared.ok("POST", "/v1/centers", {**body, "id": f"n{number}", **method}, 201)
-        for _ in range(20):
-            asked = (await shared.ok("POST", f"{path}/ask", {"count": 5}))["queries"]
-            results = [{"query": one["query"], "distance": 1.0 + 0.01 * i} for i, one in enumerate(asked)]
-            await shared.ok("POST", f"{path}/tell", {"results": results})
-
-
-async def test_a_slate_campaign_goes_on_with_it(shared: Api):
-    body = {"arms": ["a", "b", "c", "d"], "k": 2, "noise_std": 1.0, "delta": MIN_DELTA, "seed": 1}
-    for number, method in enumerate([*SLATES, {"method": "sa_foa"}]):
-        path = f"/v1/slates/n{number}"
-        await shared.ok("POST", "/v1/slates", {**body, "id": f"n{number}", **method}, 201)
-        for _ in range(20):
-            asked = (await shared.ok("POST", f"{path}/ask", {"count": 5}))["pulls"]
-            results = [{"pull": one["pull"], "total": 1.0 + ("a" in one["slate"])} for one in asked]
-            await shared.ok("POST", f"{path}/tell", {"results": results})
-
-
-async def test_many_factors_arms_and_pairs_share_it(shared: Api):
-    rng = np.random.default_rng(5)
-    factors, query = rng.normal(size=(30, 2_000)).tolist(), rng.normal(size=900).tolist()
-    await shared.catalogue("many", {f"a{i}": row for i, row in enumerate(rng.normal(size=(60, 900)))})
-    least = {"delta": MIN_DELTA, "seed": 1}
-    for method in DRAWS:
-        asked = {**method, **least}
-        assert len((await shared.ok("POST", "/v1/sample", {"log_factors": factors, **asked}))["draws"]) == 1
-        body = {"query": query, **asked}
-        assert len((await shared.ok("POST", "/v1/catalogues/many/sample", body))["draws"]) == 1
-    for method in SEARCHES:
-        body = {"query": query, "epsilon": 1e-3, **least, **method}
-        assert len((await shared.ok("POST", "/v1/catalogues/many/mips", body))["arms"]) == 1
-    for method in CENTERS:
-        body = {"k": 4, **least, **method}
-        assert len((await shared.ok("POST", "/v1/catalogues/many/centers", body))["centers"]) == 4

@@ -135,15 +135,6 @@ async def test_a_choice_among_candidates_is_made_again(shared: Api, policy: str)
         assert places == {arm["id"]: place for place, arm in enumerate(choice["arms"], 1)}
 
 
-async def test_what_a_holdout_was_served_is_made_again(shared: Api):
-    """The first candidates in the caller's order, which the row has."""
-    await ready(shared, "held", holdout={"share": 1.0, "serve": "candidates"})
-    choice = await shared.choose("held", candidates=["a9", OWN[2], "a4"], k=2)
-    found = await explained(shared, "held", choice)
-    assert (found["changed"], found["repeated"]) == ([], True)
-    assert [arm["id"] for arm in choice["arms"]] == ["a9", "n2"]
-
-
 async def test_rewards_of_own_arms_are_named_as_reasons(shared: Api):
     """Of a key whose only rewarded arm was brought by a request: its numbers are those of the token."""
     await ready(shared, "why", scope="per_key")

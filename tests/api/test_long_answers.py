@@ -119,30 +119,6 @@ async def test_a_page_of_long_items_is_shorter(api: Api, monkeypatch: pytest.Mon
         assert pages > 1, path
 
 
-async def test_a_page_of_arms_with_long_metadata_is_shorter(api: Api):
-    arms = [{"id": f"a{n}", "features": [float(n)], "metadata": {"x": "y" * 900}} for n in range(10)]
-    await api.ok("PUT", "/v1/catalogues/c", {"dim": 1}, 201)
-    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-    api.app.service.catalogues.arm_pages.page_bytes = 3_000
-    first = await api.ok("GET", "/v1/catalogues/c/arms")
-    rest = await api.ok("GET", f"/v1/catalogues/c/arms?cursor={first['next']}")
-    assert [arm["id"] for arm in first["items"] + rest["items"]] == [f"a{n}" for n in range(6)]
-
-
-@pytest.mark.rest
-async def test_openapi_is_made_in_a_thread(api: Api, monkeypatch: pytest.MonkeyPatch):
-    made, make = [], api.app.openapi
-
-    def openapi() -> Any:
-        made.append(threading.current_thread())
-        return make()
-
-    monkeypatch.setattr(api.app, "openapi", openapi)
-    assert (await api.ok("GET", "/openapi.json"))["openapi"].startswith("3.")
-    assert made
-    assert threading.main_thread() not in made
-
-
 @pytest.mark.rest
 async def test_learners_of_large_dimension_are_read_in_threads(api: Api, monkeypatch: pytest.MonkeyPatch):
     await api.catalogue("c", {"a": [1.0] * learners.LARGE_DIM})

@@ -324,35 +324,3 @@ async def test_a_token_of_too_many_numbers_names_k_and_d(shared: Api):
     words = {"text": "x" * 1_000}
     many = [{"id": f"a{place}", "match": words} for place in range(70)]
     await shared.refused("POST", path, {"candidates": many}, loc=["body", "candidates", 65, "match"])
-
-
-async def test_an_event_with_another_match_is_another_request(shared: Api):
-    await ready(shared, "event")
-    body: Json = {"event_id": "e", "candidates": ["a1", {"id": "a2", "match": {"km": 1.0}}]}
-    first = await shared.choose("event", **body)
-    assert await shared.choose("event", **body) == first
-    for said in ({"km": 1.5}, {}):
-        changed = {**body, "candidates": ["a1", {"id": "a2", "match": said}]}
-        await shared.refused("POST", PATH.format("event"), changed, status=409, code="event_used")
-
-
-async def test_all_candidates_without_match_choose_as_the_catalogue_does(shared: Api):
-    await ready(shared, "whole")
-    for seed in range(20):
-        of_all = await shared.choose("whole", k=5, seed=seed)
-        among = await shared.choose("whole", k=5, seed=seed, candidates=list(ARMS))
-        assert ids(of_all) == ids(among)
-
-
-async def test_filters_rules_and_diversity_go_by_the_arm_alone(shared: Api):
-    """Arms whose features are alike are alike, whatever a request says of them."""
-    await shared.catalogue("alike", {"a": [1.0, 0.0], "b": [1.0, 0.01], "c": [0.0, 1.0]})
-    await shared.bandit("alike", "alike", match=MATCH, policy="linear_ts", exploration=0)
-    await shared.observe("alike", {"id": "o", "arm": "a", "value": 3.0})
-    candidates = [
-        {"id": "a", "match": {"km": 9.0}},
-        {"id": "b", "match": {"km": -9.0}},
-        {"id": "c", "match": {"km": 9.0}},
-    ]
-    rules = {"diverse": {"weight": 0.9}}
-    assert ids(await shared.choose("alike", k=2, candidates=candidates, rules=rules)) == ["a", "c"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_candidates import PATH, ids
-from test_match import ARMS, DIM, FIELDS, MATCH, M, numbers_of, random_match, ready
+from test_match import ARMS, DIM, MATCH, M, numbers_of, random_match, ready
 from test_moving import MOVE, NEW, OLD, TURN, D, api, assert_replay, carried
 
 from api_client import Api, Json, running
@@ -168,32 +168,6 @@ async def test_of_a_pass_match_needs_candidates_full(store_url: str, tmp_path: P
         )
         as_ann = {"authorization": f"Bearer {visitor_pass(full, visitor='ann')}"}
         assert len(ids(await api.ok("POST", PATH.format("b"), body, headers=as_ann))) == 2
-
-
-async def test_a_bandit_lives_of_arms_of_requests_with_match_alone(shared: Api):
-    await shared.ok("PUT", "/v1/catalogues/bare", {"dim": 2}, 201)
-    await shared.bandit("bare", "bare", match={"fields": FIELDS[:1]}, intercept=True)
-    brought = [{"id": "n", "features": [1, 2], "match": {"km": 3.0}}]
-    answer = await shared.choose("bare", candidates=brought)
-    await shared.reward({"decision": answer["decision"], "value": 1.0})
-    learner = await shared.learner("bare")
-    x = np.array([1.0, 2.0, 2.0, 1.0])
-    theta = x / (1 + x @ x)
-    np.testing.assert_allclose([*learner["theta"], learner["offset"]], theta, rtol=0, atol=1e-9)
-
-
-async def test_a_state_is_given_to_a_learner_of_such_a_bandit_alone(shared: Api):
-    await ready(shared, "source")
-    choice = await shared.choose("source", candidates=[{"id": "a1", "match": {"km": 3.0}}])
-    await shared.reward({"decision": choice["decision"], "value": 1.0})
-    await shared.stored()
-    (copy,) = (await shared.ok("GET", "/v1/bandits/source/learners?include=state"))["items"]
-    await ready(shared, "other", match={"fields": FIELDS[:1]})
-    path, body = "/v1/bandits/{}/learners/_global", {"state": copy["state"]}
-    await shared.refused("PUT", path.format("other"), body, loc=["body", "state"])
-    await shared.bandit("like", "source", match=MATCH)
-    await shared.ok("PUT", path.format("like"), body, 201)
-    assert (await shared.learner("like"))["theta"] == (await shared.learner("source"))["theta"]
 
 
 async def test_the_learned_log_brings_what_no_catalogue_has(shared: Api):

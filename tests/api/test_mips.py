@@ -184,20 +184,6 @@ async def test_a_graph_says_what_it_is(api: Api):
         await api.refused("POST", path, near, loc=["body", "objective"])
 
 
-@pytest.mark.rest
-async def test_more_arms_than_there_are_and_none_at_all(api: Api):
-    await api.catalogue("c", {"a0": [1.0, 2.0], "a1": [3.0, 4.0]})
-    await api.catalogue("empty", {}, dim=2)
-    body = {"query": [1, 1], "k": 9}
-    for method in METHODS:
-        answer = await api.ok("POST", "/v1/catalogues/c/mips", {**body, "method": method})
-        assert [arm["id"] for arm in answer["arms"]] == ["a1", "a0"]
-        await api.refused(
-            "POST", "/v1/catalogues/empty/mips", {**body, "method": method}, status=409, code="no_arms"
-        )
-    await api.refused("POST", "/v1/catalogues/none/mips", body, status=404, code="not_found")
-
-
 GOOD: Json = {"query": [1, 2], "vectors": [[1, 2], [3, 4]]}
 
 
@@ -266,35 +252,6 @@ async def test_a_bad_raw_request_is_named(
     answer = await shared.call("POST", "/v1/mips", params=params, content=b"\0" * size, headers=headers)
     assert answer.status_code == 422
     assert loc in [error["loc"] for error in answer.json()["errors"]], answer.text
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e7])
-@pytest.mark.parametrize("place", [0, 3])
-async def test_a_raw_number_is_finite_and_no_larger_than_a_feature(shared: Api, bad: float, place: int):
-    numbers = np.ones(6, dtype="<f4")
-    numbers[place] = bad
-    headers = {"content-type": "application/octet-stream"}
-    for method in METHODS:
-        params = {"n": 2, "dim": 2, "method": method, "value_range": "0,9"}
-        await shared.refused(
-            "POST", "/v1/mips", params=params, content=numbers.tobytes(), headers=headers, loc=["body"]
-        )
-
-
-@pytest.mark.rest
-async def test_parameters_of_a_raw_request_are_no_parameters_of_json(shared: Api):
-    await shared.refused("POST", "/v1/mips", GOOD, params={"k": 1}, loc=["query", "k"])
-
-
-@pytest.mark.rest
-async def test_a_body_above_the_limit_is_too_large(shared: Api):
-    headers = {"content-type": "application/octet-stream"}
-    params = {"n": 17_000, "dim": 1_000}
-    content = bytes(4 * 17_001 * 1_000)
-    await shared.refused(
-        "POST", "/v1/mips", params=params, content=content, headers=headers, status=413, code="too_large"
-    )
 
 
 @pytest.mark.rest

@@ -269,40 +269,6 @@ async def two_processes(store_url: str, tmp_path: Path) -> AsyncIterator[tuple[A
             yield api, other
 
 
-async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(
-    two_processes: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
-):
-    """Two processes choose from just before the switch until they have heard of it, there and back."""
-    shown, switching, move = Counter[str](), asyncio.Event(), Bandits.move
-
-    async def about_to_switch(*args: Any, **options: Any) -> Any:
-        switching.set()
-        return await move(*args, **options)
-
-    monkeypatch.setattr(Bandits, "move", about_to_switch)
-
-    async def visit(each: Api, key: str) -> None:
-        await switching.wait()
-        versions = Counter[int]()
-        # five choices of the new version: the other process may still choose by the old one
-        while len(versions) < 2 or versions[max(versions)] < 5:
-            answer = await each.choose("b", key=key, k=2)
-            shown.update(arm["id"] for arm in answer["arms"])
-            versions[answer["bandit_version"]] += 1
-
-    for catalogue in ("new", "old"):
-        switching.clear()
-        visits = [asyncio.create_task(visit(each, f"u{place}")) for place, each in enumerate(two_processes)]
-        await two_processes[0].ok("POST", MOVE, {"catalogue": catalogue, "carry": "map"})
-        await asyncio.gather(*visits)
-        await carried(two_processes[0])
-    for each in two_processes:
-        shown.update(arm["id"] for arm in (await each.choose("b", key="u2", k=30))["arms"])
-    of_quota = sum(count for arm, count in shown.items() if int(arm[1:]) < 20)
-    found: Json = await two_processes[0].ok("GET", "/v1/bandits/b/quotas/q")
-    assert 0 < of_quota == found["used"] == 30 - found["left"]
-
-
 @pytest.mark.parametrize(
     ("owner", "name", "call"),
     [
@@ -348,26 +314,6 @@ async def test_what_began_before_the_switch_ends_after_it(
     assert len({arm["id"] for arm in shown}) == len(shown) >= 40 - 1
 
 
-async def test_a_quota_on_a_field_that_no_arm_has_is_refused(api: Api):
-    await api.ok(
-        "PUT",
-        "/v1/catalogues/old/arms",
-        {"arms": [{"id": "a0", "features": OLD[0].tolist(), "metadata": {"brand": "x"}}]},
-    )
-    await api.bandit("b", "old", scope="per_key")
-    await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"brand": "x"}, "most": 1}, 201)
-    document = await api.refused("POST", MOVE, {"catalogue": "new"}, loc=["body", "catalogue"])
-    assert "brand" in document["detail"]
-
-
-@pytest.mark.rest
-async def test_a_cap_by_a_field_that_no_arm_has_is_a_warning(api: Api):
-    repeats = {"most": 1, "within_s": 60, "by": "brand"}
-    await api.bandit("b", "old", scope="per_key", repeats=repeats)
-    plan = await api.ok("POST", MOVE, {"catalogue": "new", "dry_run": True})
-    assert "no arm of new has the field brand of the bandit's repeats" in plan["warnings"]
-
-
 async def test_the_log_weighs_arms_by_how_often_they_were_shown(api: Api):
     await api.bandit("b", "old", scope="per_key", log={})
     for number in range(10):
@@ -403,16 +349,6 @@ async def test_elimination_begins_again_and_says_so(api: Api):
     assert any("elimination begins again" in warning for warning in answer["warnings"])
     assert (await api.choose("b", k=2))["arms"]
     assert (await api.ok("GET", "/v1/bandits/b/learners/_global/sets"))["eliminated"] >= 0
-
-
-async def test_settings_can_be_changed_after_a_move(api: Api):
-    await api.bandit("b", "old", scope="per_key", context={"dim": 2}, interactions=2)
-    await api.ok("POST", MOVE, {"catalogue": "new"})
-    await api.ok("PATCH", "/v1/bandits/b", {"exploration": 0.5})
-    choice = await api.choose("b", key="u0", context=[1.0, 0.0])
-    assert choice["bandit_version"] == 3
-    assert (await api.reward({"decision": choice["decision"], "value": 1.0}))["accepted"] == 1
-    await api.refused("PATCH", "/v1/bandits/b", {"catalogue": "old"}, status=409, code="not_changeable")
 
 
 async def test_a_context_has_the_directions_of_another_dimension_where_learners_begin_anew(api: Api):

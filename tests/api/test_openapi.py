@@ -10,7 +10,6 @@ import pytest
 import schemathesis
 from endpoints import ALL, EMBEDDING, IMPORT, Endpoint
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -154,11 +153,6 @@ def test_every_endpoint_says_what_it_takes_and_gives(document: dict[str, Any]):
             assert {"422", "503"} <= set(operation["responses"])
 
 
-def test_the_name_of_a_schema_tells_nothing_of_our_modules(document: dict[str, Any]):
-    """As it would if two of them had one name."""
-    assert [name for name in document["components"]["schemas"] if "__" in name] == []
-
-
 def test_bodies_are_documented_as_strict(document: dict[str, Any]):
     bodies = [name for name in document["components"]["schemas"] if name.endswith(("Body", "Item"))]
     assert len(bodies) >= 10
@@ -192,36 +186,3 @@ def test_the_examples_work_one_after_the_other(service: Service, document: dict[
             assert not found.get("rejected"), found
             first = [each["pull"] for each in found.get("pulls", ())[:1]]
             token = found.get("decision") or "".join(first) or token
-
-
-BODIES = st.one_of(
-    st.binary(max_size=200),
-    st.text(max_size=100).map(str.encode),
-    st.sampled_from(
-        [b'{"arms": [', b'{"requests": [{"k": ', b'{"dim": ', b'{"rewards": [{"decision": "']
-    ).flatmap(lambda start: st.binary(max_size=50).map(lambda rest: start + rest)),
-)
-
-
-@EXAMPLES
-@pytest.mark.parametrize("endpoint", [e for e in ALL if e.method in {"PUT", "POST", "DELETE"}], ids=str)
-def test_any_bytes_get_an_answer(
-    service: Service, document: dict[str, Any], endpoint: Endpoint, examples: int
-):
-    """Raw bytes as the body, as the query and as a name, over a real connection."""
-    allowed = set(document["paths"][endpoint.template][endpoint.method.lower()]["responses"]) - {"503"}
-
-    @settings(max_examples=3 * examples)
-    @given(body=BODIES, query=st.text("abc=&%+;[]\"'<> 0é", max_size=20), kind=st.sampled_from(["json", "x"]))
-    def fuzz(body: bytes, query: str, kind: str) -> None:
-        headers = {"content-type": f"application/{kind}"}
-        path = endpoint.path.replace("/other", "/fuzz").replace("/u/", "/b/")
-        answer = http.request(endpoint.method, f"{path}-none" if endpoint.method == "DELETE" else path,
-                              content=body, params=httpx.QueryParams(query), headers=headers)  # fmt: skip
-        assert str(answer.status_code) in allowed, (answer.status_code, answer.text)
-        if answer.status_code >= 400:
-            assert answer.headers["content-type"] == "application/problem+json"
-
-    with httpx.Client(base_url=service.url, timeout=60) as http:
-        fuzz()
-        assert http.get("/healthz").status_code == 200

@@ -11,7 +11,6 @@ import pytest
 
 from api_client import Api, running
 from app.platform.errors import Unavailable
-from app.replication.health import FINDINGS
 from app.storage.embedded.server import EmbeddedServer
 from store_clients import connect
 
@@ -30,13 +29,6 @@ async def metrics(api: Api) -> dict[str, float]:
 async def test_health_and_readiness(api: Api):
     assert await api.ok("GET", "/healthz") == {"status": "ok"}
     assert await api.ok("GET", "/readyz") == {"status": "ready", "backlog": 0, "lag_s": 0.0}
-
-
-async def test_what_can_be_read_can_be_asked_for_without_its_body(api: Api):
-    """Monitors ask for the head alone. The server leaves out the body (``tests/server/test_framing.py``)."""
-    for path in ["/healthz", "/readyz", "/metrics", "/v1/status", "/openapi.json", "/docs"]:
-        known, head = await api.call("GET", path), await api.call("HEAD", path)
-        assert (head.status_code, head.headers["content-type"]) == (200, known.headers["content-type"])
 
 
 async def test_a_full_disk_is_among_the_findings(api: Api, monkeypatch: pytest.MonkeyPatch):
@@ -184,20 +176,6 @@ async def test_metrics_count_requests_by_route_and_rewards_by_outcome(api: Api):
     choose = 'method="POST",route="/v1/bandits/{bandit}/choose",status="200"'
     assert found[f"shortlist_requests_total{{{choose}}}"] == 3
     assert found['shortlist_request_seconds_count{route="/v1/bandits/{bandit}/choose"}'] == 3
-
-
-async def test_metrics_tell_the_disk_the_store_and_what_is_wrong(api: Api, monkeypatch: pytest.MonkeyPatch):
-    usage = shutil._ntuple_diskusage(2**40, 2**40 - 9, 9)  # private: the type that shutil answers with
-    before = await metrics(api)
-    assert 0 < before["shortlist_disk_free_bytes"] <= before["shortlist_disk_bytes"]
-    assert (before["shortlist_store_up"], before["shortlist_store_replica"]) == (1, 0)
-    assert before["shortlist_catalogues_below_target"] == 0
-    assert sum(before[f'shortlist_findings{{name="{name}"}}'] for name in FINDINGS) == 0
-    with monkeypatch.context() as patched:
-        patched.setattr("shutil.disk_usage", lambda _: usage)
-        found = await metrics(api)
-    assert (found["shortlist_disk_free_bytes"], found["shortlist_disk_bytes"]) == (9, 2**40)
-    assert found['shortlist_findings{name="disk"}'] == 1
 
 
 async def test_labels_are_never_what_a_client_sent(api: Api):

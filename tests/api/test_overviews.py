@@ -6,12 +6,9 @@ import random
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.filters.fields import Stored, Value
-from app.filters.names import Names
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -72,28 +69,6 @@ async def test_fields_are_counted_as_the_arms_have_them(api: Api):
     assert await api.listed("/v1/catalogues/c/fields") == items
 
 
-async def test_numbers_of_a_hashed_field_are_named_by_their_words(api: Api):
-    """Each word stands where an arm that has it alone has its number, with the sign of that."""
-    fields = [
-        {"name": "about", "kind": "hash", "size": 4},
-        {"name": "brand", "kind": "category", "values": ["x"]},
-    ]
-    await api.ok("PUT", "/v1/catalogues/c", {"features": {"fields": fields}}, 201)
-    words = {"linen": 5, "shirt": 4, "red": 3, "soft": 2, "blue": 1}
-    texts = [*(word for word, times in words.items() for _ in range(times)), "Linen SHIRT", "linen  red"]
-    arms = [{"id": f"a{n}", "metadata": {"about": text, "brand": "x"}} for n, text in enumerate(texts)]
-    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-    about, brand = await api.listed("/v1/catalogues/c/fields")
-    assert "words" not in brand
-    expected: list[list[str]] = [[], [], [], []]
-    for place, text in enumerate(texts):
-        features = (await api.ok("GET", f"/v1/catalogues/c/arms/a{place}"))["features"]
-        if text in words and text not in "".join("".join(each) for each in expected):
-            (slot,) = np.flatnonzero(features[:4])
-            expected[slot].append(("-" if features[slot] < 0 else "") + text)
-    assert about["words"] == expected  # the most frequent first, as they were written
-
-
 async def test_only_frequent_values_are_listed_and_fields_without_arms_are_not(api: Api):
     arms: list[Json] = [{"id": f"a{n}", "features": [0, n], "metadata": {"n": n % 50}} for n in range(120)]
     await create_catalogue(api, "c", [*arms, {"id": "gone", "features": [0, 0], "metadata": {"gone": 1}}])
@@ -102,27 +77,6 @@ async def test_only_frequent_values_are_listed_and_fields_without_arms_are_not(a
     assert (item["field"], item["arms"], item["distinct"]) == ("n", 120, 50)
     assert item["values"] == list(range(20))  # of those that are there three times
     assert item["counts"] == [3] * 20
-
-
-async def test_values_that_are_not_listed_are_counted_and_not_looked_up(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-):
-    """Of a name that each arm has alone, there are as many values as arms."""
-    looked_up = list[Value]()
-    value = Names.value
-
-    def counted(self: Names, stored: Stored, number: float) -> Value:
-        looked_up.append(value(self, stored, number))
-        return looked_up[-1]
-
-    arms: list[Json] = [
-        {"id": f"a{n}", "features": [0, n], "metadata": {"name": f"n{n}" if n % 2 else n}} for n in range(600)
-    ]
-    await create_catalogue(api, "c", arms)
-    monkeypatch.setattr(Names, "value", counted)
-    (item,) = await api.listed("/v1/catalogues/c/fields")
-    assert (item["distinct"], item["counts"]) == (600, [1] * 20)
-    assert len(looked_up) == 40  # the most frequent of each type
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
@@ -160,15 +114,6 @@ async def test_arms_are_sorted_by_a_field(api: Api, order: str):
         "sort=",
     ):
         await api.refused("GET", f"/v1/catalogues/c/arms?{path}&cursor={page['next']}")
-
-
-async def test_too_many_arms_are_not_sorted(api: Api):
-    api.app.service.catalogues.arm_pages.most_sorted = 3
-    await create_catalogue(api, "c", documents(4, 3))
-    assert len((await api.ok("GET", "/v1/catalogues/c/arms?sort=p"))["items"]) == 3
-    await create_catalogue(api, "d", documents(4, 4))
-    told = await api.refused("GET", "/v1/catalogues/d/arms?sort=p", loc=["query", "sort"])
-    assert told["detail"] == "sort: at most 3 arms are sorted, and this catalogue has 4"
 
 
 async def test_the_title_of_arms_is_chosen_and_changed(api: Api):

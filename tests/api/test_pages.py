@@ -74,11 +74,6 @@ async def test_a_program_is_told_what_this_is_and_where_everything_is(shared: Ap
             assert (await shared.call("GET", path)).status_code == 200, path
 
 
-async def test_a_person_is_shown_the_endpoints(shared: Api):
-    page, policy = await page_at(shared, "/")
-    assert (page.inline, policy) == ((other := await page_at(shared, "/docs"))[0].inline, other[1])
-
-
 async def test_every_file_of_the_documentation_page_is_served_here(shared: Api):
     page, policy = await page_at(shared, "/docs")
     assert {"docs/swagger-ui-bundle.js", "docs/swagger-ui.css", "data:,"} == set(page.loaded)
@@ -94,19 +89,6 @@ async def test_every_file_of_the_documentation_page_is_served_here(shared: Api):
     assert named(policy, start)
     assert "url: 'openapi.json'" in start
     assert '"validatorUrl": null' in start, "else the page asks a public service about our document"
-
-
-async def test_what_never_changes_is_encoded_once_and_sent_only_to_who_lacks_it(shared: Api):
-    """Anybody may ask for it, without a key, as often as they like."""
-    for path in ("/openapi.json", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"):
-        first, second = [await shared.call("GET", path) for _ in range(2)]
-        assert first.headers["etag"] == second.headers["etag"]
-        assert first.content == second.content
-        again = await shared.call("GET", path, headers={"if-none-match": first.headers["etag"]})
-        assert (again.status_code, again.content) == (304, b""), path
-        other = await shared.call("GET", path, headers={"if-none-match": '"x"'})
-        assert other.content == first.content
-    assert shared.app.openapi_file() is shared.app.openapi_file()
 
 
 async def test_the_page_may_load_nothing_from_another_host(shared: Api):

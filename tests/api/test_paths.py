@@ -200,38 +200,6 @@ async def test_a_limit_is_a_whole_number(api_and_token: tuple[Api, str]):
             await api.refused("GET", path, params={"limit": limit}, loc=["query", "limit"])
 
 
-@pytest.mark.parametrize("path", LISTS)
-async def test_the_limits_of_a_page(api_and_token: tuple[Api, str], path: str):
-    api, _ = api_and_token
-    one = await api.ok("GET", path, params={"limit": 1})
-    assert len(one["items"]) == 1
-    assert one["next"]
-    everything = await api.ok("GET", path, params={"limit": 1_000})
-    assert everything["next"] is None
-    assert await api.listed(path, limit=1) == everything["items"]
-    assert len(everything["items"]) > 1
-
-
-ENUMERATED = {
-    "wait": ["POST /v1/rewards", "POST /v1/bandits/{bandit}/observations"],
-    "include": ["GET /v1/bandits/{bandit}/learners/{key}"],
-}
-BY_NAME = {str(endpoint): endpoint for endpoint in ALL}
-
-
-async def test_a_choice_of_words_has_no_other(api_and_token: tuple[Api, str]):
-    api, token = api_and_token
-    before = await api.stored()
-    for value in ["", "c4nary", "Applied", "Precision", "true", "applied ", "precision,applied", "null"]:
-        for name, endpoint in [(n, e) for n, all_ in ENUMERATED.items() for e in all_]:
-            there = BY_NAME[endpoint]
-            body = with_token(there.body, token) if there.body else None
-            await api.refused(
-                there.method, there.path, body, params={name: value}, loc=["query", name], canary=CANARY
-            )
-            assert await api.stored() == before
-
-
 async def test_an_unknown_query_parameter_is_refused(api_and_token: tuple[Api, str]):
     """Above all one that is misspelt: ?wiat=applied must not be taken for a promise."""
     api, token = api_and_token
@@ -254,12 +222,6 @@ async def test_what_an_endpoint_takes_from_elsewhere_is_no_query_parameter(api_a
 async def test_a_query_parameter_is_given_once(api_and_token: tuple[Api, str]):
     api, _ = api_and_token
     await api.refused("GET", "/v1/catalogues?limit=1&limit=2", loc=["query", "limit"])
-
-
-async def test_health_does_not_ask_for_anything(api_and_token: tuple[Api, str]):
-    api, _ = api_and_token
-    assert await api.ok("GET", "/healthz?from=probe") == {"status": "ok"}
-    assert (await api.ok("GET", "/readyz?verbose"))["status"] == "ready"
 
 
 def test_no_path_takes_what_another_one_is_for():

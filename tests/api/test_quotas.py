@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -257,32 +256,6 @@ async def test_bad_quotas_are_refused(api: Api, body: Json, field: list[str]):
 
 
 @pytest.mark.rest
-async def test_a_quota_of_another_time_limits_nothing(api: Api):
-    await build(api)
-    made = await quota(api, arm="a0", most=0, to="2920-01-01T00:00:00Z", **{"from": "2919-01-01T00:00:00Z"})
-    assert made["window"] is None
-    assert made["to"] == "2920-01-01T00:00:00Z"
-    assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
-
-
-@pytest.mark.rest
-async def test_a_new_window_begins_anew(api: Api):
-    await build(api)
-    await quota(api, arm="a0", most=1, per_s=0.5)
-    shown = Counter[int]()
-
-    async def in_two_windows() -> bool:
-        window = (await state(api))["window"][0]
-        choice = await api.choose("b", k=12)
-        if (await state(api))["window"][0] == window:  # else it is not known which one counted
-            shown[window] += sum(arm["id"] == "a0" for arm in choice["arms"])
-        return sum(count > 0 for count in shown.values()) >= 2
-
-    await wait_until(in_two_windows, what="the arm is shown in two windows")
-    assert set(shown.values()) <= {0, 1}
-
-
-@pytest.mark.rest
 async def test_rewards_end_eligibility_when_enough_have_come(api: Api):
     await build(api)
     await quota(api, filter={"campaign": 0}, most=3, counts="rewarded")
@@ -378,40 +351,6 @@ async def test_an_activation_counts_all_its_arms_or_none(api: Api):
     await quota(api, "one", arm="a1", most=2, status=200)
     assert (await activate(api, second))["activated"] == 1
     assert [(await state(api, name))["used"] for name in ("q", "one")] == [8, 2]
-
-
-@pytest.mark.rest
-async def test_activations_at_the_same_time_never_count_more_than_there_is(api: Api):
-    await build(api)
-    await quota(api, arm="a0", most=5)
-    waiting = [await api.choose("b", k=12, activate=False) for _ in range(12)]
-    answers = await asyncio.gather(*(activate(api, choice) for choice in waiting))
-    assert sum(answer["activated"] for answer in answers) == 5
-    assert (await state(api))["used"] == 5
-
-
-@pytest.mark.rest
-async def test_a_deferred_choice_for_an_event_counts_once(api: Api):
-    await build(api)
-    await quota(api, arm="a0", most=5)
-    answers = await asyncio.gather(*(api.choose("b", k=12, event_id="e", activate=False) for _ in range(2)))
-    assert answers[0] == answers[1]
-    await activate(api, *answers)
-    assert (await state(api))["used"] == 1
-
-
-@pytest.mark.rest
-async def test_an_even_pace_holds_back(api: Api):
-    """How well it follows the plan: tests/exposure_limits/test_pacing.py."""
-    await build(api)
-    begin = datetime.now(UTC).isoformat()  # of a window that has just begun hardly anything may be shown
-    await quota(api, filter={"tags": "new"}, most=10_000, per_s=DAY, pace="even", **{"from": begin})
-    shown = [arm["id"] for _ in range(300) for arm in (await api.choose("b"))["arms"]]
-    found = await state(api)
-    start, end = found["window"]
-    plan = 10_000 * (1_000 * time.time() - start) / (end - start)
-    assert found["used"] == sum(int(arm[1:]) < 6 for arm in shown)
-    assert 1 <= found["used"] <= plan + 1  # by the end of a slice of time
 
 
 @pytest.mark.rest
@@ -516,13 +455,6 @@ async def test_a_bandit_has_so_many_quotas_and_no_more(api: Api):
     assert [(await state(api, name))["used"] for name in ("q", "value", "arm", "f9")] == [1, 4, 1, 4]
 
 
-@pytest.mark.rest
-async def test_quotas_that_are_put_at_the_same_time_are_all_there(api: Api):
-    await build(api)
-    await asyncio.gather(*(quota(api, f"q{n}", arm=f"a{n}", most=n) for n in range(10)))
-    assert [found["most"] for found in await api.listed("/v1/bandits/b/quotas")] == [*range(10)]
-
-
 async def findings(api: Api) -> list[str]:
     status = await api.ok("GET", "/v1/status")
     return [found["text"] for found in status["findings"] if found["name"] == "quotas"]
@@ -545,50 +477,3 @@ async def test_quotas_that_no_arm_counts_for_are_a_finding(api: Api):
     await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
     await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": ["a3"]})
     await wait_until(lambda: found([empty + "arm"]), what="the arms of now count")
-
-
-@pytest.mark.rest
-async def test_evaluations_know_which_arms_were_left_out(api: Api):
-    """A policy that does what was done has the value that was logged, whatever was used up meanwhile."""
-    await build(api, policy="softmax", temperature=0.3, log={}, reward={"min": 0, "max": 1})
-    await quota(api, filter={"campaign": 0}, most=30)
-    await quota(api, "one", arm="a11", most=20)
-    choices, rewards = list[Json](), list[Json]()
-    for start in range(0, 150, 50):
-        some = [await api.choose("b", seed=seed) for seed in range(start, start + 50)]
-        values = [int(each["arms"][0]["id"][1:]) / 12 for each in some]
-        learned = [
-            {"decision": each["decision"], "value": value} for each, value in zip(some, values, strict=True)
-        ]
-        await api.ok("POST", "/v1/rewards?wait=applied", {"rewards": learned})
-        choices, rewards = choices + some, rewards + learned
-    shown = Counter(each["arms"][0]["id"] for each in choices)
-    assert shown["a11"] <= 20
-
-    async def evaluated() -> Json | None:
-        body = {"policy": {"temperature": 0.3}}
-        answer = await api.call("POST", "/v1/bandits/b/evaluations", body)
-        found: Json = answer.json()
-        done = answer.status_code == 200 and found["logged"]["decisions"] + found["logged"]["left_out"] == 150
-        return found if done else None
-
-    found = await wait_until(evaluated, what="all rows are written")
-    assert found is not None
-    rows = (await api.ok("GET", "/v1/bandits/b/log?limit=1000"))["items"]
-    early = {row["decision"] for row in rows[:7]}  # the first of 20 blocks: nothing was known before it
-    assert found["logged"]["left_out"] == len(early)
-    weighed = [reward for reward in rewards if reward["decision"] not in early]
-    mean = sum(reward["value"] for reward in weighed) / len(weighed)
-    first = [each["arms"][0]["id"] for each in choices]
-    capped = sum(
-        first[:n].count("a11") == 20 or sum(ARMS[arm] == 0 for arm in first[:n]) == 30
-        for n in range(150)
-        if choices[n]["decision"] not in early
-    )
-    assert 0 < capped < len(weighed)
-    (warning,) = (text for text in found["warnings"] if "quotas or repeats" in text)
-    assert f"some arms in {capped} of {len(weighed)} decisions" in warning
-    assert found["logged"]["value"] == pytest.approx(mean)
-    for estimate in found["estimates"]:
-        assert estimate["effective_sample_size"] > 100
-        assert estimate["value"] == pytest.approx(mean, abs=0.1)

@@ -251,29 +251,6 @@ async def test_by_a_field_two_rewarded_arms_of_one_list_count_twice(api: Api):
     assert set(ids(await api.choose("b", key="k", k=13))) == {*OF, "plain"} - {"a1", "a7"}  # bob's
 
 
-@pytest.mark.rest
-async def test_another_field_and_arms_count_apart(api: Api):
-    await build_by_maker(api)
-    await api.choose("b", key="k", k=13)
-    body = {"repeats": {"most": 1, "within_s": DAY, "by": "series"}}
-    await api.ok("PATCH", "/v1/bandits/b", body)
-    assert len(ids(await api.choose("b", key="k", k=13))) == 13
-
-
-async def test_what_was_had_by_another_field_is_not_said_to_have_been_left_out(api: Api):
-    await build_by_maker(api, log={})
-    await api.choose("b", key="k", k=13)
-    await api.ok("PATCH", "/v1/bandits/b", {"repeats": {"most": 1, "within_s": DAY, "by": "series"}})
-    choice = await api.choose("b", key="k")
-
-    async def rows() -> list[Json]:
-        page = await api.ok("GET", "/v1/bandits/b/log")
-        return [row for row in page["items"] if row["decision"] == choice["decision"]]
-
-    (row,) = await wait_until(rows, what="the row")
-    assert "barred" not in row
-
-
 async def test_a_choice_is_made_again_without_what_its_key_had_had(api: Api):
     """Of eight arms one is left. With the others, this seed would draw another one."""
     await build(api, {"most": 1, "within_s": DAY}, policy="softmax", temperature=0.5, log={})

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace as replaced
-from test_reports import BEGIN_MS, EXPORT, HOUR_MS, REPORT, bandit, rows
+from test_reports import EXPORT, REPORT, bandit, rows
 
 from api_client import Api
 from app.bandits.bandit import Bandit
@@ -42,27 +42,6 @@ async def test_the_report_of_a_bandit_with_a_learner_per_key_takes_keys_as_drawn
     found = await api.ok("GET", REPORT)
     assert (found["lift"]["interval"], found["lift"]["value"]) == (None, pytest.approx(0.0, abs=0.01))
     assert found["warnings"] == [f"{name}: no interval below 30 keys" for name in ("policy", "holdout")]
-
-
-TIMES: list[Any] = [
-    ("", 120),
-    ("from=2026-01-01T01:00:00Z", 60),
-    ("from=2026-01-01T01:00:00", 60),
-    ("from=2026-01-01T02:00:00%2B01:00", 60),
-    (f"to={BEGIN_MS + HOUR_MS}", 60),
-    (f"to={BEGIN_MS // 1000 + 60}", 1),
-    (f"from={BEGIN_MS}&to={BEGIN_MS}", 0),
-    (f"from={BEGIN_MS}&to={BEGIN_MS + 1}", 1),
-]
-
-
-async def test_a_time_can_be_said_in_several_ways(api: Api):
-    await bandit(api, LogInMemory(rows()))
-    for asked, decisions in TIMES:
-        found = await api.ok("GET", f"{REPORT}?{asked}")
-        assert sum(group["decisions"] for group in found["groups"]) == decisions
-        exported = await api.call("GET", f"{EXPORT}?{asked}")
-        assert len(exported.content.splitlines()) == decisions
 
 
 BAD_QUERIES: list[Any] = [
@@ -225,16 +204,3 @@ async def test_an_export_that_fails_half_way_breaks_off(api: Api, caplog: pytest
     (record,) = [record for record in caplog.records if record.name == "shortlist.http"]
     assert (record.levelname, record.exc_info) == ("WARNING", None)
     assert "the store does not answer" in record.getMessage()
-
-
-async def test_too_many_exports_at_once_are_told_to_come_again(api: Api):
-    log = Held()
-    await bandit(api, log)
-    requests = [Asgi(api, EXPORT) for _ in range(export.AT_ONCE)]
-    await wait_until(lambda: log.reads(export.AT_ONCE), what="the exports read the log")
-    answer = await api.http.get(EXPORT)
-    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
-    assert answer.headers["retry-after"]
-    log.goes_on.set()
-    await asyncio.gather(*(request.task for request in requests))
-    assert all(request.is_whole for request in requests)

@@ -14,7 +14,6 @@ from api_client import EAGER_HOUSEKEEPING, Api, Json
 from app.fold.replay import compare
 from app.platform.pauses import Pauses
 from ridge_estimate import ridge_estimate
-from shortlist_evaluation.log_files import rows_of
 from store_server import patient_store
 from waiting import wait_until
 
@@ -264,21 +263,6 @@ async def test_a_quota_of_rewards_counts_a_decision_once(api: Api):
         return bool((await api.ok("GET", path))["used"] == 1)
 
     await wait_until(used, what="the reward is counted")
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("form", ["ndjson", "parquet"])
-@in_each_form
-async def test_exports_have_it_and_read_back(api: Api, tmp_path: Any, bandit: Json, of: Json, form: str):
-    await api.bandit("b", "c", log={"keep_s": 3600}, **bandit)
-    choice = await api.choose("b")
-    for i in range(3):
-        await api.reward({"decision": choice["decision"], "value": float(i), "at": NOW + i, **of})
-    answer = await api.call("GET", "/v1/bandits/b/log/export", params={"format": form})
-    path = tmp_path / f"log.{form}"
-    path.write_bytes(answer.content)
-    ((row,),) = rows_of(path, "log")
-    assert [(each.value, each.revised, each.signal) for each in row.rewards] == [(2.0, 2, of.get("signal"))]
 
 
 @pytest.mark.rest

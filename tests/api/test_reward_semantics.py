@@ -80,19 +80,6 @@ async def test_a_late_reward_takes_the_place_of_the_default_exactly(api: Api):
 
 
 @pytest.mark.rest
-async def test_rewards_that_add_up_replace_the_default_once(api: Api):
-    await api.bandit("b", "c", reward={"aggregate": "sum", **WAIT})
-    choice = await api.choose("b")
-    arm = choice["arms"][0]["id"]
-    await learned(api, "b", 1)
-    rewards = [{"decision": choice["decision"], "value": v, "reward_id": f"r{v}"} for v in (0.5, 2.0)]
-    await api.reward(*rewards)
-    learner = await api.learner("b")
-    np.testing.assert_allclose(learner["theta"], theta((arm, 2.5)), rtol=1e-8)
-    assert learner["observations"] == 1
-
-
-@pytest.mark.rest
 async def test_a_thousand_late_rewards_leave_the_estimate_of_timely_ones(api: Api):
     await api.bandit("late", "c", reward={"wait_s": 3_600, "default": 1e6})
     await api.bandit("plain", "c")
@@ -108,18 +95,6 @@ async def test_a_thousand_late_rewards_leave_the_estimate_of_timely_ones(api: Ap
     learner = await api.learner("late")
     assert learner["observations"] == 300
     np.testing.assert_allclose(learner["theta"], theta(*rows), rtol=1e-8)
-
-
-@pytest.mark.rest
-async def test_a_batch_of_choices_is_waited_for_like_single_ones(api: Api):
-    await api.bandit("b", "c", reward=WAIT)
-    requests = [{"k": 1 + number % 2, "activate": number % 5 > 0} for number in range(250)]
-    answer = await api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
-    shown = [
-        result for result, request in zip(answer["results"], requests, strict=True) if request["activate"]
-    ]
-    await learned(api, "b", sum(len(result["arms"]) for result in shown))
-    await nothing_due(api)
 
 
 @pytest.mark.rest
@@ -179,28 +154,6 @@ async def test_a_decision_that_was_not_shown_teaches_nothing(api: Api):
     learner = await api.learner("b")
     assert learner["observations"] == 1
     np.testing.assert_allclose(learner["theta"], theta((shown["arms"][0]["id"], 0.25)), rtol=1e-8)
-
-
-@pytest.mark.rest
-async def test_a_plain_bandit_can_be_activated_later_too(api: Api):
-    """Activating what was active all along is a duplicate; nothing is logged, as it does not wait."""
-    await api.bandit("b", "c")
-    choice, other = await api.choose("b", activate=False), await api.choose("b")
-    body = {"decisions": [choice["decision"], other["decision"], choice["decision"]]}
-    answer = await api.ok("POST", "/v1/decisions/activate", body)
-    assert (answer["activated"], answer["duplicate"]) == (1, 2)
-    assert (await api.reward({"decision": choice["decision"], "value": 1.0}))["accepted"] == 1
-    assert not [key for key in await api.stored() if b":decisions" in key]
-
-
-@pytest.mark.rest
-async def test_bounds_hold_for_defaults_and_rewards(api: Api):
-    await api.bandit("b", "c", reward={"min": 0, "max": 1, "wait_s": 60, "default": 0.5})
-    token = (await api.choose("b"))["decision"]
-    answer = await api.ok("POST", "/v1/rewards", {"rewards": [{"decision": token, "value": 1.5}]}, 202)
-    assert answer["rejected"] == [{"index": 0, "code": "out_of_range"}]
-    await api.due_now()
-    await learned(api, "b", 1)
 
 
 async def test_old_rewards_weigh_less_whatever_their_order(api: Api, monkeypatch: pytest.MonkeyPatch):

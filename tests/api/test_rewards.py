@@ -80,28 +80,6 @@ async def test_the_arm_is_named_when_there_were_several(api_with_bandits: Api):
 
 
 @pytest.mark.rest
-async def test_rewards_that_add_up_count_the_arm_once(api_with_bandits: Api):
-    """The features enter V once for a decision and an arm, every reward enters the sum."""
-    choice = await api_with_bandits.choose("sum", k=2)
-    token, (one, two) = choice["decision"], [item["id"] for item in choice["arms"]]
-    rewards = [
-        {"decision": token, "arm": one, "value": 1.0, "reward_id": "click"},
-        {"decision": token, "arm": one, "value": 0.5, "reward_id": "buy"},
-        {"decision": token, "arm": one, "value": 9.0, "reward_id": "buy"},
-        {"decision": token, "arm": one, "value": 0.25},
-        {"decision": token, "arm": one, "value": 9.0},
-        {"decision": token, "arm": two, "value": 2.0, "reward_id": "click"},
-    ]
-    assert await api_with_bandits.reward(*rewards) == receipt(4, 2)
-    learner = await api_with_bandits.learner("sum", precision=True)
-    assert (learner["observations"], learner["version"]) == (2, 4)
-    rows = [(ARMS[one], 1.75), (ARMS[two], 2.0)]
-    np.testing.assert_allclose(learner["theta"], closed_form(rows, 2), rtol=1e-8, atol=1e-12)
-    X = np.array([ARMS[one], ARMS[two]])
-    np.testing.assert_allclose(learner["precision"], np.eye(2) + X.T @ X, rtol=1e-12)
-
-
-@pytest.mark.rest
 async def test_values_have_a_range(api_with_bandits: Api):
     for name, rule in (("both", {"min": -1, "max": 1}), ("least", {"min": 0}), ("most", {"max": 0.5})):
         await api_with_bandits.bandit(name, "c", reward=rule)
@@ -182,36 +160,6 @@ async def test_observations_are_counted_once_by_id(api_with_bandits: Api):
     learner = await api_with_bandits.learner("keys", "ann")
     assert learner["observations"] == 3
     np.testing.assert_allclose(learner["theta"], closed_form([(ARMS["a1"], 1.0)] * 3, 2), rtol=1e-8)
-
-
-@pytest.mark.parametrize("bandit", ["first", "keys"])
-async def test_a_forgotten_learner_is_gone_for_good(api_with_bandits: Api, bandit: str):
-    key: Json = {"key": "ann"} if bandit == "keys" else {}
-    path = f"/v1/bandits/{bandit}/learners/{key.get('key', '_global')}"
-    tokens = [(await api_with_bandits.choose(bandit, **key))["decision"] for _ in range(3)]
-    await api_with_bandits.reward({"decision": tokens[0], "value": 1.0})
-    await api_with_bandits.observe(bandit, {"id": "o", "arm": "a1", "value": 1.0, **key})
-    await api_with_bandits.ok("DELETE", path, status=204)
-    learner = await api_with_bandits.ok("GET", path)
-    assert (learner["version"], learner["observations"], learner["theta"]) == (0, 0, [0.0, 0.0])
-    assert (await api_with_bandits.choose(bandit, **key))["learner_version"] == 0
-    rewards = [{"decision": token, "value": 1.0} for token in tokens]
-    refused = [(i, "forgotten") for i in range(3)]
-    assert await api_with_bandits.reward(*rewards) == receipt(0, 0, *refused)
-    await api_with_bandits.ok("DELETE", path, status=204)
-    assert (await api_with_bandits.ok("GET", path))["version"] == 0
-    token = (await api_with_bandits.choose(bandit, **key))["decision"]
-    assert await api_with_bandits.reward({"decision": token, "value": 2.0}) == receipt(1)
-    assert (await api_with_bandits.ok("GET", path))["observations"] == 1
-
-
-@pytest.mark.rest
-async def test_forgetting_one_key_leaves_the_others(api_with_bandits: Api):
-    tokens = {key: (await api_with_bandits.choose("keys", key=key))["decision"] for key in ("ann", "bob")}
-    await api_with_bandits.ok("DELETE", "/v1/bandits/keys/learners/ann", status=204)
-    rewards = [{"decision": token, "value": 1.0} for token in tokens.values()]
-    assert await api_with_bandits.reward(*rewards) == receipt(1, 0, (0, "forgotten"))
-    assert (await api_with_bandits.learner("keys", "bob"))["observations"] == 1
 
 
 VALUES = st.floats(-1e9, 1e9, allow_nan=False)

@@ -11,7 +11,6 @@ import pytest
 
 from api_client import Api, Json
 from app.api import request_limits as limits
-from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -283,32 +282,3 @@ async def test_lists_of_a_holdout_and_candidates_are_distinct_too(api: Api):
     own = [{"bandit": "shadow", "k": 2, "candidates": ["a5", "a6", "a7", "a8", "a9"]}] * 2
     rows = await page(api, {"bandit": "new", "candidates": ["a6"]}, *own, distinct=True)
     assert [ids(row) for row in rows] == [["a6"], ["a5", "a7"], ["a8", "a9"]]
-
-
-async def test_each_arm_comes_with_the_metadata_of_its_own_catalogue(api: Api):
-    await build(api)
-    asked = [
-        {"bandit": "near", "k": 3, "include": ["metadata"]},
-        {"bandit": "new", "k": 3, "include": ["metadata.from"]},
-        {"bandit": "near", "k": 3},
-        {"bandit": "near", "k": 3, "include": ["metadata.from", "metadata.kind"]},
-    ]
-    rows = await page(api, *asked)
-    for choice in (rows[0], rows[3]):
-        assert all(arm["metadata"] == {"from": "shops", "kind": kind_of(arm["id"])} for arm in choice["arms"])
-    assert all(arm["metadata"] == {"from": "films"} for arm in rows[1]["arms"])
-    assert not any("metadata" in arm for arm in rows[2]["arms"])
-
-
-async def test_decisions_that_wait_for_rewards_are_logged_for_each_bandit(api: Api):
-    await build(api)
-    await api.bandit("waits", "shops", log={}, reward={"wait_s": 60, "default": 0.0})
-    await page(api, {"bandit": "waits", "k": 2}, {"bandit": "new", "k": 2}, {"bandit": "waits", "k": 2})
-    await api.count_defaults()
-    assert (await api.learner("waits"))["observations"] == 4
-    assert len(await api.listed("/v1/bandits/waits/log")) == 2
-
-    async def written() -> bool:
-        return len(await api.listed("/v1/bandits/new/log")) == 1
-
-    await wait_until(written, what="the row of the other bandit is written")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from api_client import EAGER_HOUSEKEEPING, Api, Json
-from app.fold.replay import compare
 from app.platform.pauses import Pauses
 from ridge_estimate import ridge_estimate
-from shortlist_evaluation.log_files import rows_of
-from store_server import patient_store
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -122,38 +118,6 @@ async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(api: Api,
     assert one["used"]["noise"] == pytest.approx(other["used"]["noise"], rel=1e-9)
 
 
-async def test_the_same_seed_gives_the_choice_of_the_mix(api: Api):
-    """A bandit of this name that learned the mix from the start, and one that learned the signals."""
-    settings = {"exploration": "auto", "ridge": 1.0}
-    values = np.random.default_rng(3).standard_normal((40, 3))
-    arms = list(ARMS)
-
-    async def chosen(**body: Any) -> list[Json]:
-        return [(await api.choose("b", seed=i, k=3, **body))["arms"] for i in range(40)]
-
-    await api.bandit("b", "c", signals={name: {} for name in DIAL}, **settings)
-    for i, row in enumerate(values.tolist()):
-        named = dict(zip(DIAL, row, strict=True))
-        await api.observe("b", {"id": f"o{i}", "arm": arms[i % 30], "values": named})
-    dial = await chosen(weights=DIAL)
-    assert dial != await chosen()
-    assert (await api.choose("b", weights={"purchase": 30.0}))["weights"] == {
-        "click": 1.0,
-        "purchase": 30.0,
-        "hide": 1.0,
-    }
-    await api.ok("DELETE", "/v1/bandits/b", status=204)
-    await api.bandit("b", "c", **settings)
-    for i, row in enumerate(values.tolist()):
-        mix = sum(weight * value for weight, value in zip(DIAL.values(), row, strict=True))
-        await api.observe("b", {"id": f"o{i}", "arm": arms[i % 30], "value": mix})
-    mixed = await chosen()
-    assert [[arm["id"] for arm in one] for one in dial] == [[arm["id"] for arm in one] for one in mixed]
-    np.testing.assert_allclose(
-        [[arm["score"] for arm in one] for one in dial], [[arm["score"] for arm in one] for one in mixed]
-    )
-
-
 @pytest.mark.rest
 async def test_one_signal_of_weight_1_is_a_bandit_without_to_the_bit(api: Api):
     found = []
@@ -224,36 +188,6 @@ async def test_the_log_says_which_weights_served_and_which_signal_came(api: Api)
     (row,) = (await api.ok("GET", "/v1/bandits/b/log"))["items"]
     assert row["weights"] == weights
     assert [(each["signal"], each["value"]) for each in row["rewards"]] == [("hide", 1.0)]
-
-
-@pytest.mark.rest
-async def test_explaining_makes_the_choice_again_by_the_weights_of_then(api: Api):
-    await api.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
-    await api.observe("b", *({"id": arm, "arm": arm, "values": {"click": 1}} for arm in list(ARMS)[:9]))
-    for weights in ({"click": -3.0}, {"click": 5.0, "hide": 0.0}):
-        choice = await api.choose("b", weights=weights, k=4)
-        body = {"decision": choice["decision"]}
-
-        async def explained(body: Json = body) -> Json | None:
-            answer = await api.call("POST", "/v1/bandits/b/log/explain", body)
-            return answer.json() if answer.status_code == 200 else None
-
-        answer = await wait_until(explained, what="the decision is logged")
-        assert answer["repeated"] is True
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("form", ["ndjson", "parquet"])
-async def test_an_export_has_the_signals_and_reads_back(api: Api, form: str, tmp_path: Path):
-    await api.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
-    choice = await api.choose("b", weights={"hide": 0.0})
-    await api.reward({"decision": choice["decision"], "signal": "hide", "value": 1})
-    answer = await api.call("GET", "/v1/bandits/b/log/export", params={"format": form})
-    path = tmp_path / f"log.{form}"
-    path.write_bytes(answer.content)
-    ((row,),) = rows_of(path, "log")
-    assert row.weights == {**DIAL, "hide": 0.0}
-    assert [(each.signal, each.value) for each in row.rewards] == [("hide", 1.0)]
 
 
 @pytest.mark.rest
@@ -424,47 +358,6 @@ async def test_what_names_no_signal_is_refused_by_its_field(api: Api):
 
 
 @pytest.mark.rest
-async def test_a_value_beyond_its_bounds_is_rejected(api: Api):
-    await api.bandit("b", "c", signals={"click": {"min": 0, "max": 1}})
-    of = {"decision": (await api.choose("b"))["decision"], "signal": "click"}
-    receipt = await api.reward({**of, "value": 2})
-    assert [each["code"] for each in receipt["rejected"]] == ["out_of_range"]
-
-
-@pytest.mark.rest
-async def test_one_signal_is_eliminated_by(api: Api):
-    await api.bandit("b", "c", signals={"click": {"min": 0, "max": 1}}, policy="sub_elim")
-    choice = await api.choose("b")
-    await api.reward({"decision": choice["decision"], "signal": "click", "value": 1})
-    await api.refused(
-        "POST",
-        "/v1/bandits/b/choose",
-        {"weights": {"click": 2}},
-        loc=(
-            "body",
-            "weights",
-        ),
-    )
-
-
-@pytest.mark.rest
-async def test_the_replay_finds_the_stored_states(api: Api, store_url: str):
-    await api.bandit("b", "c", signals=WITH_DEFAULTS, scope="per_key", half_life_s=60)
-    for i in range(30):
-        choice = await api.choose("b", key=f"k{i % 4}", k=2)
-        for place, name in enumerate(DIAL):
-            if (i + place) % 3:
-                arm = choice["arms"][place % 2]["id"]
-                await api.reward({"decision": choice["decision"], "arm": arm, "signal": name, "value": i / 7})
-    await api.stored()  # all is folded
-    store = patient_store(store_url)
-    await store.open()
-    result = await compare(store)
-    await store.close()
-    assert (result.different, result.older, result.equal) == ([], 0, 4)
-
-
-@pytest.mark.rest
 async def test_propensities_and_estimates_are_of_the_weights_of_the_request(api: Api):
     """Among the arms that a filter matches; the holdout is served by chance whatever the weights are."""
     await api.ok(
@@ -499,52 +392,6 @@ async def test_propensities_and_estimates_are_of_the_weights_of_the_request(api:
 
 
 @pytest.mark.rest
-async def test_inverse_gaps_are_of_the_weights_of_the_request(api: Api):
-    await api.bandit("b", "c", policy="igw", gamma=1e6, signals=SIGNALS)
-    rng = np.random.default_rng(7)
-    for arm in ARMS:
-        values = dict(zip(DIAL, rng.standard_normal(3).tolist(), strict=True))
-        await api.observe("b", {"id": arm, "arm": arm, "values": values})
-    learner = (await api.learner("b"))["signals"]
-    for number in range(5):
-        weights = dict(zip(DIAL, rng.standard_normal(3).tolist(), strict=True))
-        theta = sum(weight * np.array(learner[name]["theta"]) for name, weight in weights.items())
-        best = max(ARMS, key=lambda arm: float(np.array(ARMS[arm]) @ theta))
-        (arm,) = (await api.choose("b", weights=weights, seed=number))["arms"]
-        assert arm["id"] == best
-        assert arm["propensity"] > 0.9
-
-
-NO_NUMBERS: list[Any] = [
-    (
-        "PUT",
-        "/v1/bandits/n",
-        '{"catalogue": "c", "policy": "sub_ts", "signals": {"click": {"weight": NaN}}}',
-    ),
-    ("PATCH", "/v1/bandits/b", '{"signals": {"click": {"weight": NaN}}}'),
-    ("PATCH", "/v1/bandits/b", '{"signals": {"click": {"default": Infinity}}}'),
-    ("POST", "/v1/bandits/b/choose", '{"weights": {"click": NaN}}'),
-    ("POST", "/v1/bandits/b/evaluations", '{"policy": {"weights": [{"click": -Infinity}]}}'),
-    (
-        "POST",
-        "/v1/bandits/b/observations",
-        '{"observations": [{"id": "o", "arm": "a0", "values": {"click": NaN}}]}',
-    ),
-    ("POST", "/v1/rewards", '{"rewards": [{"decision": "d", "signal": "click", "value": NaN}]}'),
-]
-
-
-@pytest.mark.rest
-async def test_what_is_no_number_is_refused(api: Api):
-    await api.bandit("b", "c", signals=SIGNALS)
-    before = await api.stored()
-    headers = {"content-type": "application/json"}
-    for method, path, body in NO_NUMBERS:
-        await api.refused(method, path, content=body, headers=headers)
-        assert await api.stored() == before
-
-
-@pytest.mark.rest
 async def test_a_guardrail_is_of_a_signal_that_there_is(api: Api):
     rails = [{"signal": "click", "most": 1}, {"signal": "like", "most": 1}]
     body = {"catalogue": "c", "policy": "sub_ts", "signals": SIGNALS, "guardrails": rails}
@@ -552,10 +399,3 @@ async def test_a_guardrail_is_of_a_signal_that_there_is(api: Api):
     for rule in ({"signal": "click"}, {"signal": "click", "most": 1, "least": 0}):
         body["guardrails"] = [rule]
         await api.refused("PUT", "/v1/bandits/b", body, loc=("body", "guardrails", 0))
-
-
-@pytest.mark.rest
-async def test_a_seventeenth_signal_is_refused_also_by_a_patch(api: Api):
-    await api.bandit("b", "c", signals={f"s{i}": {} for i in range(16)})
-    await api.refused("PATCH", "/v1/bandits/b", {"signals": {"one-more": {}}}, loc=("body", "signals"))
-    assert len((await api.choose("b"))["weights"]) == 16

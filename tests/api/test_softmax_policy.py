@@ -10,20 +10,6 @@ from api_client import Api
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
-async def test_the_temperature_is_kept_and_belongs_to_softmax(shared: Api):
-    await shared.catalogue("kept", {"a": [1.0, 0.0], "b": [0.0, 1.0]})
-    path, body = "/v1/bandits/kept", {"catalogue": "kept", "policy": "softmax"}
-    assert (await shared.ok("PUT", path, body, 201))["temperature"] == 1.0
-    assert (await shared.ok("PUT", path, {**body, "temperature": 1}, 200))["temperature"] == 1.0
-    assert (await shared.ok("GET", path))["temperature"] == 1.0
-    await shared.refused("PUT", path, {**body, "temperature": 2.0}, status=409, code="conflict")
-    for bad in (0, -1, 1e10, "1", True, 1e-10):
-        await shared.refused("PUT", path, {**body, "temperature": bad}, loc=["body", "temperature"])
-    for policy in ("sub_ts", "linear_ts"):
-        other = {"catalogue": "kept", "policy": policy, "temperature": 1}
-        await shared.refused("PUT", "/v1/bandits/other-kept", other, loc=["body", "temperature"])
-
-
 async def test_extreme_temperatures_and_nothing_to_choose_from(shared: Api):
     await shared.catalogue("far", {"low": [-1e6], "high": [1e6], "middle": [0.0]})
     await shared.bandit("cold", "far", policy="softmax", temperature=1e-9)

@@ -149,13 +149,6 @@ async def test_a_page_for_its_visitor_is_taken_row_by_row(public: Api):
     assert (await public.ok("POST", "/v1/rewards", rewards, 202, headers=of("page-1")))["accepted"] == 2
 
 
-async def test_a_batch_for_its_visitor_is_taken(public: Api):
-    body = {"requests": [{"key": "ann"}, {}]}
-    results = (await public.ok("POST", "/v1/bandits/own/choose/batch", body, headers=of("ann")))["results"]
-    rewards = {"rewards": [{"decision": each["decision"], "value": 1} for each in results]}
-    assert (await public.ok("POST", "/v1/rewards", rewards, 202, headers=of("ann")))["accepted"] == 2
-
-
 @pytest.mark.parametrize("bandit", ["own", "all"])
 async def test_only_the_decisions_of_its_visitor_can_be_rewarded_and_activated(public: Api, bandit: str):
     key = {"key": "ann"} if bandit == "own" else {}
