@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from importlib.metadata import requires
 from pathlib import Path
@@ -23,8 +22,6 @@ from app.platform.settings import Settings
 from openapi_document import openapi_document
 from server import cli
 from service_process import ShortlistProcess, serving
-from shortlist_milvus.engine import check_version
-from shortlist_streams.ingesting import source_of
 from store_clients import connect_sync, flush_sync
 from waiting import wait_until_sync
 
@@ -165,38 +162,6 @@ def test_the_balancer_asks_the_replicas_and_is_the_proxy_of_the_documents():
     assert all(each.startswith("127.0.0.1:") for of_one in ports for each in of_one)
 
 
-def test_what_ingests_from_kafka_asks_the_broker_and_the_service_of_the_file():
-    assert {name for name in SERVICES if SERVICES[name].get("profiles") == ["kafka"]} == {"kafka", "ingest"}
-    given = cli.command_parser().parse_args(SERVICES["ingest"]["command"])
-    source = source_of(given.source)
-    advertised = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
-    assert advertised == f"PLAINTEXT://{source.servers}"
-    assert SERVICES["ingest"]["environment"]["SHORTLIST_URL"] == "http://web:8080"
-    assert (
-        f"http://127.0.0.1:{given.metrics.partition(':')[2]}/"
-        in SERVICES["ingest"]["healthcheck"]["test"][-1]
-    )
-    assert "kafka" in re.findall(r"\.\[([\w,]+)\]", STAGES[0])[0].split(",")
-
-
-def test_the_profile_milvus_keeps_its_data_and_is_what_the_others_are_told_of():
-    assert [name for name in SERVICES if SERVICES[name].get("profiles") == ["milvus"]] == ["milvus"]
-    milvus = SERVICES["milvus"]
-    assert milvus["command"] == ["milvus", "run", "standalone"]
-    mounted = dict(volume.split(":")[:2][::-1] for volume in milvus["volumes"])
-    assert mounted["/var/lib/milvus"] == "milvus"
-    assert "milvus" in COMPOSE["volumes"]
-    environment = milvus["environment"]
-    assert environment["ETCD_DATA_DIR"].startswith("/var/lib/milvus/")
-    etcd = yaml.safe_load((ROOT / mounted[environment["ETCD_CONFIG_PATH"]]).read_text())
-    assert etcd["listen-client-urls"] == etcd["advertise-client-urls"] == "http://127.0.0.1:2379"
-    version = re.fullmatch(r"milvusdb/milvus:(v[\d.]+)", milvus["image"])
-    assert version is not None
-    assert check_version(version[1]) == "milvus"
-    assert SERVICES["web"]["environment"]["SHORTLIST_MILVUS_URI"] == "${SHORTLIST_MILVUS_URI:-}"
-    assert "milvus" in re.findall(r"\.\[([\w,]+)\]", STAGES[0])[0].split(",")
-
-
 def test_a_setting_that_compose_leaves_empty_is_absent(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SHORTLIST_MILVUS_URI", "")
     assert Settings().milvus_uri is None
@@ -242,26 +207,6 @@ def test_redis_keeps_what_was_acknowledged_and_wants_the_password(tmp_path: Path
         server.communicate()
 
 
-def test_prometheus_reads_with_a_key_and_grafana_finds_the_dashboard():
-    scrape = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"][0]
-    (secret,) = SERVICES["prometheus"]["secrets"]
-    assert scrape["authorization"] == {"type": "Bearer", "credentials_file": f"/run/secrets/{secret}"}
-    assert secret in COMPOSE["secrets"]
-    assert scrape["dns_sd_configs"][0]["names"] == ["web"]
-    mounted = {}
-    for name in ("prometheus", "grafana"):
-        assert SERVICES[name]["profiles"] == ["monitoring"]
-        files = [volume.split(":") for volume in SERVICES[name]["volumes"] if volume.startswith("./")]
-        mounted |= {there: ROOT / here for here, there, _ in files}
-    assert all(file.is_file() for file in mounted.values())
-    (rules,) = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["rule_files"]
-    assert mounted[f"/etc/prometheus/{rules}"].read_text() == (ROOT / "deploy/prometheus" / rules).read_text()
-    provider = yaml.safe_load((ROOT / "deploy/grafana-dashboards.yml").read_text())["providers"][0]
-    home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert Path(home).parent == Path(provider["options"]["path"])
-    assert mounted[home] == ROOT / "deploy/grafana-dashboard.json"
-
-
 MAKEFILE = (ROOT / "Makefile").read_text()
 
 
@@ -273,43 +218,6 @@ def test_the_folders_of_tests_that_the_makefile_names_exist():
         named |= {f"{folder}{name}" for name in rest.split()}
     assert len(named) > 20
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
-
-
-def test_the_set_up_has_what_the_commands_of_the_readme_need():
-    """Import and export of Parquet, and of a log as a lake."""
-    (installed,) = re.findall(
-        r"-c constraints.txt -e algorithms -e '\.\[([a-z,]+)\]' -e clients/python", MAKEFILE
-    )
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    found = {Requirement(each).name for extra in installed.split(",") for each in extras[extra]}
-    assert {"pyarrow", "fsspec"} <= found
-
-
-LAKE = [
-    ("export", "log", "b", "--out", "lake", "--partition", "day"),
-    ("rebuild", "--log", "lake", "--out", "x"),
-]
-
-
-@pytest.mark.parametrize("words", LAKE, ids=" ".join)
-@pytest.mark.parametrize("missing", ["pyarrow", "fsspec"])
-def test_without_its_extra_a_command_of_lakes_is_one_sentence(
-    words: tuple[str, ...], missing: str, tmp_path: Path
-):
-    code = (
-        f"import sys; sys.modules[{missing!r}] = None; from server.cli import main; sys.exit(main({words!r}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("shortlist: a lake needs the extra lake")
 
 
 MANIFEST: list[dict[str, Any]] = list(yaml.safe_load_all((ROOT / "deploy/kubernetes.yaml").read_text()))
@@ -358,18 +266,6 @@ def test_every_pod_is_confined(name: str):
     }
     assert PODS[name]["securityContext"]["runAsNonRoot"]
     assert PODS[name]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-
-
-def test_redis_of_the_manifest_is_that_of_the_compose_file():
-    (container,) = PODS["shortlist-redis"]["containers"]
-    assert container["command"] == redis_command()
-    (password,) = container["env"]
-    assert password["valueFrom"]["secretKeyRef"] == {"name": "shortlist", "key": "redis-password"}
-    for name in ("shortlist", "shortlist-worker"):
-        first, url, *_ = PODS[name]["containers"][0]["env"]
-        assert first["valueFrom"] == password["valueFrom"]
-        assert url["value"] == f"redis://:$({first['name']})@shortlist-redis:6379"
-    assert container["image"] == SERVICES["redis"]["image"]
 
 
 def test_packages_pins_tags_of_images_and_the_changelog_have_one_version():

@@ -73,59 +73,6 @@ def test_the_dashboard_asks_for_metrics_that_exist_and_shows_all_of_ours():
 
 
 @pytest.mark.rest
-def test_the_dashboard_has_no_two_panels_in_one_place_and_units_where_it_needs_them():
-    panels = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())["panels"]
-    taken: set[tuple[int, int]] = set()
-    for panel in panels:
-        place = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert not cells & taken, panel["title"]
-        taken |= cells
-        assert max(x for x, _ in cells) < 24
-        unit = panel["fieldConfig"]["defaults"]["unit"]
-        if any("_seconds_bucket" in query for query in queries(panel)):
-            assert unit == "s"
-        if any("_bytes" in query for query in queries(panel)):
-            assert unit == "bytes"
-    assert len({panel["id"] for panel in panels}) == len(panels)
-
-
-def test_counters_of_the_dashboard_begin_at_0_before_their_first_event():
-    """An increase is that of a series: the first event of one that it begins would not be shown.
-
-    The labels of two are known only with a request: its route, and the API key that it has.
-    """
-    metrics = all_metrics()
-    shown = {
-        family.name: [sample for sample in family.samples if sample.name.endswith("_total")]
-        for family in metrics.registry.collect()
-        if family.type == "counter"
-    }
-    ours = {name: series for name, series in shown.items() if name.startswith("shortlist_")}
-    assert {name for name, series in ours.items() if not series} == {
-        "shortlist_requests",
-        "shortlist_rate_refused",
-    }
-    assert all(sample.value == 0.0 for series in ours.values() for sample in series)
-    # Nor does an event begin one more: every label that code counts by a literal is there.
-    source = "".join(
-        path.read_text() for folder in ("app", "workers", "server") for path in (ROOT / folder).rglob("*.py")
-    )
-    counted = re.findall(r"metrics\.(\w+)\.labels\(([^()]*\"[^()]*)\)", source)
-    assert {name for name, _ in counted} >= {"housekeeping", "effect_fits"}
-    for name, labels in counted:
-        (family,) = getattr(metrics, name).collect()
-        if family.type == "gauge":  # it is set at every poll, and has no increase
-            continue
-        there = {value for sample in family.samples for value in sample.labels.values()}
-        assert {*re.findall(r'"(\w+)"', labels)} <= there, name
-
-
-@pytest.mark.rest
 def test_ten_alerts_ask_for_metrics_that_exist_and_say_what_to_do():
     (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
     rules = {rule["alert"]: rule for rule in group["rules"]}

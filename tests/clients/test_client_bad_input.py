@@ -11,16 +11,12 @@ import pandas as pd
 import pytest
 
 from app.api.api_keys import new_key
-from dropping_proxy import DroppingProxy
 from service_process import Service, serving
 from shortlist_client import Client, Retry, RewardSender
 from shortlist_client.errors import (
     ConnectionFailed,
     DimensionMismatch,
-    Forbidden,
     InvalidArgument,
-    TimedOut,
-    Unauthorized,
 )
 
 pytestmark = pytest.mark.rest
@@ -67,23 +63,6 @@ def counting() -> tuple[Counting, Client]:
     return service, Client(http=httpx.Client(transport=httpx.MockTransport(service)))
 
 
-def test_without_a_key(service: Service):
-    with Client(service.url) as client, pytest.raises(Unauthorized, match="401 unauthorized: an API key"):
-        client.status()
-
-
-def test_with_an_unknown_key(service: Service):
-    with Client(service.url, "sl_guessed") as client, pytest.raises(Unauthorized) as refused:
-        client.status()
-    assert "guessed" not in str(refused.value)
-    assert "guessed" not in repr(client)
-
-
-def test_with_a_key_that_may_not(service: Service, keys: Any):
-    with Client(service.url, keys["choose"][0]) as client, pytest.raises(Forbidden, match="403 forbidden"):
-        client.put_catalogue("films", dim=2)
-
-
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://host", "", "http://", "redis://127.0.0.1"])
 def test_what_is_no_address(url: str):
     with pytest.raises(InvalidArgument, match="url must begin with http"):
@@ -107,25 +86,6 @@ def test_nobody_is_there():
     assert "\n" not in str(failed.value)
 
 
-def test_nobody_answers(service: Service):
-    with DroppingProxy(service.port) as proxy:
-        proxy.hang = True
-        client = Client(f"http://127.0.0.1:{proxy.port}", timeout_s=0.1, retry=Retry(attempts=1))
-        with client, pytest.raises(TimedOut, match="did not answer in time"):
-            client.health()
-        proxy.mend()
-
-
-def test_a_vector_of_another_length_far_down(counting: tuple[Counting, Client]):
-    """In a list nothing is sent at all."""
-    service, client = counting
-    rows: list[list[float]] = [[1.0, 2.0]] * ROWS
-    rows[WRONG] = [1.0]
-    with pytest.raises(InvalidArgument, match=rf"row {WRONG} \(from 0\) has 1 numbers"):
-        client.upsert_arms("films", rows, ids=map(str, range(ROWS)))
-    assert service.arms == 0
-
-
 def test_a_vector_of_another_length_far_down_a_stream(counting: tuple[Counting, Client]):
     """Of its batch nothing is sent, and it is said what was sent before."""
     service, client = counting
@@ -146,34 +106,11 @@ def test_the_service_names_the_row_of_the_whole_list(client: Client):
     assert client.get_catalogue("films").size == 10_000
 
 
-@pytest.mark.rest
-def test_a_choice_is_no_dry_run(client: Client):
-    with pytest.raises(InvalidArgument, match=r"call dry_run\(\)"):
-        client.choose("b", dry_run=True)
-
-
 def test_what_is_no_number_is_named(client: Client):
     rows = np.zeros((4, 2), dtype=np.float32)
     rows[2, 0] = np.nan
     with pytest.raises(InvalidArgument, match=r"row 2: features\.0: nan cannot be sent as JSON"):
         client.upsert_arms("films", rows, ids=list("abcd"))
-    assert client.get_catalogue("films").size == 0
-
-
-@pytest.mark.parametrize(
-    ("arms", "options", "says"),
-    [
-        (np.zeros((3, 2)), {"ids": ["a", "b"]}, "2 ids for 3 vectors"),
-        (np.zeros(3), {"ids": ["a", "b", "c"]}, "not of shape"),
-        (np.zeros((3, 2)), {}, "ids="),
-        ([[1.0, 2.0]], {"ids": iter(["a", "b"])}, "as many"),
-        ([[1.0, 2.0]], {"ids": ["a"], "metadata": []}, "0 metadata for 1 vectors"),
-        ([{"id": "a", "features": [1.0, 2.0]}, {"id": "b"}], {}, "row 1"),
-    ],
-)
-def test_lists_that_do_not_fit(client: Client, arms: Any, options: Any, says: str):
-    with pytest.raises(InvalidArgument, match=says):
-        client.upsert_arms("films", arms, **options)
     assert client.get_catalogue("films").size == 0
 
 
@@ -285,12 +222,6 @@ def test_tables_and_what_is_none_of_json(counting: tuple[Counting, Client], name
         call(client)
     assert "\n" not in str(refused.value)
     assert service.arms == 0
-
-
-def test_columns_of_a_table_are_lists(client: Client):
-    arms = client.upsert_arms("films", FRAME[["x", "x"]].to_numpy(), ids=FRAME["id"], metadata=[{}, {}])
-    assert arms.added == 2
-    assert client.delete_arms("films", FRAME["id"]).deleted == 2
 
 
 def test_a_reward_that_cannot_be_sent_does_not_hold_up_those_behind_it():

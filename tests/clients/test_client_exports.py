@@ -21,7 +21,7 @@ from app.platform.answers import Unread
 from server.http_protocol import Clients, ShortlistProtocol
 from service_process import Service, serving
 from shortlist_client import AsyncClient, Client
-from shortlist_client.errors import ConnectionFailed, NotFound
+from shortlist_client.errors import ConnectionFailed
 from waiting import wait_until
 
 pytestmark = pytest.mark.rest
@@ -77,17 +77,6 @@ def test_an_export_says_that_a_bandit_logs_nothing(service: Service, tmp_path: P
         assert said.endswith(": quiet logs no decision, until its setting log is an object, such as {}")
         said = files.export_log(client, "home", tmp_path / f"home.{ending}")
         assert said.endswith(f"home.{ending}")
-
-
-@pytest.mark.anyio
-async def test_the_same_in_a_task_and_what_is_refused_leaves_the_file_alone(service: Service):
-    async with AsyncClient(service.url) as client:
-        lines, nothing = io.BytesIO(), io.BytesIO()
-        await client.export_log("home", lines)
-        assert len(lines.getvalue().splitlines()) == DECISIONS
-        with pytest.raises(NotFound):
-            await client.export_log("nobody", nothing)
-        assert nothing.getvalue() == b""
 
 
 @pytest.mark.anyio

@@ -29,11 +29,6 @@ class CountingProxy(DroppingProxy):
         await super()._serve(reader, writer)
 
 
-def test_features_come_back_as_they_went(client: Client):
-    vectors = np.random.default_rng(1).normal(size=(ARMS, DIM))
-    assert client.get_arm("films", "f17").features == tuple(vectors[17])
-
-
 def test_all_pages(client: Client):
     assert sorted(arm.id for arm in client.arms("films")) == sorted(f"f{row}" for row in range(ARMS))
     assert [bandit.id for bandit in client.bandits(page_size=1)] == ["home"]
@@ -47,12 +42,6 @@ def test_all_pages(client: Client):
     assert all(field.arms and sum(field.types.values()) >= field.arms for field in fields)
     assert client.patch_catalogue("films", display={"title": "name"}).display.title == "name"
     assert client.patch_catalogue("films", display=None).display is None
-
-
-@pytest.mark.anyio
-async def test_all_pages_in_a_task(service: Service):
-    async with AsyncClient(service.url) as client:
-        assert len({arm.id async for arm in client.arms("films", page_size=700)}) == ARMS
 
 
 def test_long_lists_are_cut(client: Client):
@@ -125,11 +114,6 @@ def test_calls_share_a_connection(service: Service):
         assert proxy.connections == 1
 
 
-def test_an_address_with_a_slash_at_its_end(service: Service):
-    with Client(f"{service.url}/") as client:
-        assert client.root().name == "shortlist"
-
-
 def test_the_other_questions(client: Client):
     query = np.ones(DIM)
     best = client.mips("films", query=query, k=3, method="exact")
@@ -175,105 +159,6 @@ def test_questions_that_are_too_large_for_json_go_as_float32(client: Client):
     assert set(client.sample(log_factors=rows, draws=3, method="exact").draws) == {5}
 
 
-def test_a_state_as_bytes(client: Client):
-    client.observe("home", [{"id": "o-state", "key": "zoe", "arm": "f1", "value": 1.0}], wait=True)
-    state = client.get_learner_state("home", "zoe")
-    assert client.put_learner("home", "zoe-again", state=state).observations == 1
-    assert client.get_learner_state("home", "zoe-again") == state
-    with pytest.raises(NotFound):
-        client.get_learner_state("home", "nobody")
-
-
-def test_campaigns(client: Client):
-    made = client.create_slates(id="s", arms=["a", "b", "c"], k=2, noise_std=0.1)
-    assert made.state == "sampling"
-    pulls = client.ask_slates("s", count=2).pulls
-    assert len(pulls[0].slate) == 2
-    told = client.tell_slates("s", [{"pull": pull.pull, "total": 1.0} for pull in pulls])
-    assert told.observed == 2
-    assert [campaign.id for campaign in client.slates()] == ["s"]
-    rules: bodies.SlateRulesBody = {"at_most": [{"field": "maker", "count": 1}]}
-    makers = {"a": {"maker": "x"}, "b": {"maker": "x"}}
-    ruled = client.create_slates(
-        id="r", arms=["a", "b", "c"], k=2, noise_std=0.1, rules=rules, metadata=makers
-    )
-    assert (ruled.method, ruled.metadata) == ("icb", makers)
-    assert ruled.rules is not None
-    assert (ruled.rules.at_most[0].field, ruled.rules.at_most[0].count) == ("maker", 1)
-    client.delete_slates("r")
-    client.delete_slates("s")
-    with pytest.raises(NotFound):
-        client.get_slates("s")
-    client.create_centers(id="c", points=["p", "q", "r"], k=2, noise_std=0.1)
-    queries = client.ask_centers("c", count=2).queries
-    client.tell_centers("c", [{"query": query.query, "distance": 1.0} for query in queries])
-    assert client.get_centers("c").observed == 2
-    client.delete_centers("c")
-
-
-def test_a_bandit_is_changed(client: Client):
-    made = client.put_bandit("changing", catalogue="films", policy="softmax", temperature=0.5)
-    assert (made.version, made.etag) == (1, client.get_bandit("changing").etag)
-    changed = client.patch_bandit("changing", if_match=made.etag, policy="sub_ts", temperature=None)
-    assert (changed.policy, changed.temperature, changed.version) == ("sub_ts", None, 2)
-    with pytest.raises(PreconditionFailed):
-        client.patch_bandit("changing", if_match=made.etag, exploration=2.0)
-    with pytest.raises(NotChangeable, match=r"body\.scope"):
-        client.patch_bandit("changing", scope="per_key")
-    assert [version.version for version in client.versions("changing")] == [2, 1]
-    client.delete_bandit("changing")
-
-
-def test_the_decision_log(client: Client):
-    client.put_bandit("logs", catalogue="films", policy="softmax", temperature=1.0, log={"share": 1.0})
-    choices = [client.choose("logs", k=2) for _ in range(5)]
-    client.reward(choices[2].decision, 1.0, arm=choices[2].arms[1].id)
-    begin = datetime.now(UTC) - timedelta(minutes=1)
-
-    def logged() -> bool:
-        return len(list(client.log("logs", start=begin, page_size=2))) == 5
-
-    wait_until_sync(logged, what="the rows are written")
-    rows = {row.decision: row for row in client.log("logs")}
-    assert rows.keys() == {choice.decision for choice in choices}
-    [reward] = rows[choices[2].decision].rewards
-    assert (reward.arm, reward.value, reward.default) == (choices[2].arms[1].id, 1.0, False)
-    assert client.list_log("logs", end=begin).items == ()
-    client.delete_bandit("logs")
-
-
-def test_a_policy_is_evaluated(client: Client):
-    client.put_bandit("evaluated", catalogue="films", policy="softmax", temperature=0.5)
-    found = client.evaluate(
-        "evaluated",
-        {"policy": "igw", "temperature": None},
-        start=datetime(2026, 1, 1, tzinfo=UTC),
-        end=datetime(2030, 1, 1, tzinfo=UTC),
-        estimators=["snips"],
-    )
-    assert [estimate.estimator for estimate in found.estimates] == ["snips"]
-    assert (found.logged.decisions, found.logged.value) == (0, None)
-    assert found.warnings
-    assert found.learners is not None
-    assert (found.learners.when, found.learners.begin) == ("before", None)
-    assert client.evaluate("evaluated", {}, learners="now").learners.when == "now"
-    started = client.start_evaluation("evaluated", {}, learners="now", signal_places=False).id
-    while (job := client.get_evaluation("evaluated", started)).state in ("waiting", "running"):
-        pass
-    assert (job.id, job.state, job.progress.decisions, job.error) == (started, "done", 0, None)
-    assert job.result == client.evaluate("evaluated", {}, learners="now")
-    assert [each.id for each in client.list_evaluations("evaluated").items] == [started]
-    client.delete_evaluation("evaluated", started)
-    with pytest.raises(NotFound):
-        client.get_evaluation("evaluated", started)
-    assert client.get_bandit("evaluated").warnings == ()
-    (warning,) = client.patch_bandit("evaluated", policy="sub_ts", log={}).warnings
-    assert 'an evaluation estimates them where it is asked for "propensities": "draws"' in warning
-    with pytest.raises(Invalid, match=r"body\.policy\.ridge"):
-        client.evaluate("evaluated", {"ridge": -1.0})
-    client.delete_bandit("evaluated")
-
-
 def test_a_change_by_somebody_else_is_noticed(client: Client, service: Service):
     """A bandit that comes to wait for rewards: the choice after the next is made once."""
     sent: list[httpx.Request] = []
@@ -287,29 +172,3 @@ def test_a_change_by_somebody_else_is_noticed(client: Client, service: Service):
     assert [request.method for request in sent] == ["GET", "POST", "POST", "GET", "POST", "POST"]
     assert [b"event_id" in request.content for request in sent] == [False] * 4 + [True] * 2
     client.delete_bandit("waits-later")
-
-
-def test_a_context(client: Client):
-    fields = [{"name": "device", "kind": "category", "values": ["phone", "tv"]}]
-    client.put_bandit("contexts", catalogue="films", policy="linear_ts", context={"fields": fields})
-    choice = client.choose("contexts", context={"device": "tv"})
-    client.reward(choice.decision, wait=True)
-    learner = client.get_learner("contexts", include="precision")
-    assert learner.context is not None
-    assert learner.context.columns == ("device=phone", "device=tv")
-    assert learner.weights is not None
-    assert learner.precision is not None
-    client.delete_bandit("contexts")
-
-
-def test_what_is_deleted_is_gone(client: Client):
-    client.put_catalogue("old", dim=1)
-    client.upsert_arms("old", [{"id": name, "features": [1.0]} for name in "abc"])
-    assert client.delete_arms("old", ["a", "x"]).missing == ("x",)
-    client.delete_arm("old", "b")
-    client.put_bandit("old", catalogue="old", policy="sub_elim")
-    assert client.get_sets("old").stages
-    client.delete_learner("old")
-    client.delete_bandit("old")
-    client.delete_catalogue("old")
-    assert [catalogue.id for catalogue in client.catalogues()] == ["films"]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from server.cli import main
@@ -119,35 +118,6 @@ def test_columns_that_name_and_show_an_item_are_for_people(client: Client, run: 
     assert client.get_catalogue("shop").display == Display(title="Artikelname", picture="bild")
 
 
-@pytest.mark.rest
-def test_names_with_umlauts_are_read_and_shown_as_they_are(run: Run, tmp_path: Path):
-    rows = [f"S{n};Stuhl {n};{('Küche', 'Bäder')[n % 2]};{n % 9}" for n in range(40)]
-    path = tmp_path / "artikel.csv"
-    path.write_text("\n".join(["sku;Título;Raum;Verkäufe", *rows]) + "\n", encoding="cp1252")
-    status, said, err = run("laden", path, "--id", "sku", "--encode", "--dry-run")
-    assert (status, err) == (0, "")
-    assert '"name": "Verkäufe"' in said
-    assert "  Título: the title of an item for people" in said
-    assert sorted(proposed(said)["Raum"]["values"]) == ["Bäder", "Küche"]
-
-
-@pytest.mark.rest
-def test_dates_in_several_formats_are_dates_and_a_value_with_a_comma_is_quoted(
-    client: Client, run: Run, tmp_path: Path
-):
-    lines = ["sku;since;kind;price"]
-    for n in range(200):
-        day, month, year = 1 + n % 28, 1 + n % 12, 2000 + n // 10
-        since = (f"{year}-{month:02}-{day:02}", f"{day:02}.{month:02}.{year}", f"{month}/{day}/{year}")[n % 3]
-        lines.append(f"S{n};{since};{('Wear, men', 'Books')[n % 2]};{n % 9}")
-    path = tmp_path / "items.csv"
-    path.write_text("\n".join(lines) + "\n")
-    status, said, err = run("shop", path, "--id", "sku", "--encode", "--dry-run")
-    assert (status, err) == (0, "")
-    assert "  since: left out, a date" in said
-    assert '  kind: category, 2 values: "Wear, men", Books' in said
-
-
 def test_fields_of_objects_are_columns_and_dates_of_lines_are_none(client: Client, run: Run, tmp_path: Path):
     path = tmp_path / "jobs.ndjson"
     jobs = [
@@ -171,21 +141,6 @@ def test_fields_of_objects_are_columns_and_dates_of_lines_are_none(client: Clien
     assert (features["salary.in=EUR"], features["salary.in=USD"]) == (0.0, 1.0)
     assert features["salary.min"] < 0.0
     assert not any(client.get_arm("jobs", "J0").features)
-
-
-@pytest.mark.rest
-def test_a_column_whose_name_has_a_point_is_metadata_alone(client: Client, run: Run, tmp_path: Path):
-    """As a field it would be one within another, which the arms do not have."""
-    path = tmp_path / "points.csv"
-    rows = [f"P{n},{n % 7},{['x', 'y'][n % 2]}" for n in range(ROWS)]
-    path.write_text("\n".join(["sku,price.net,brand", *rows]) + "\n")
-    status, said, err = run("points", path, "--id", "sku", "--encode")
-    assert (status, err) == (0, "")
-    assert list(proposed(said)) == ["brand"]
-    assert "  price.net: left out, its name has a point, or begins with $" in said
-    metadata = client.get_arm("points", "P3").metadata
-    assert metadata is not None
-    assert metadata["price.net"] == 3
 
 
 def test_later_imports_take_the_fields_of_the_catalogue(client: Client, run: Run, tmp_path: Path):
@@ -331,40 +286,6 @@ def test_what_stands_behind_numbers_is_named(
 
 
 @pytest.mark.rest
-def test_amounts_of_several_units_in_a_field_of_numbers_are_said(run: Run, tmp_path: Path):
-    path = tmp_path / "items.csv"
-    path.write_text("sku,price\n" + "".join(f"S{n},{n} EUR\n" for n in range(20)))
-    assert run("shop", path, "--id", "sku", "--encode")[0] == 0
-    path.write_text("sku,price\nT1,5 USD\nT2,5\nT3,7 EUR\n")
-    status, said, _ = run("shop", path, "--id", "sku")
-    assert status == 0
-    assert "price: EUR, USD are left out" in said
-
-
-@pytest.mark.rest
-def test_the_index_of_a_filtered_table_of_pandas_is_no_feature(client: Client, run: Run, tmp_path: Path):
-    """Written, written with its name, reset once and twice; a column of that name that repeats is one."""
-    rng = np.random.default_rng(6)
-    frame = pd.DataFrame({"sku": [f"S{n}" for n in range(90)], "x": rng.normal(size=90)})
-    frame = frame[frame.x > -1.0]
-    written = tmp_path / "written.csv"
-    frame.to_csv(written)
-    tables = {
-        "read again": pd.read_csv(written),
-        "reset": frame.reset_index(),
-        "twice": frame.reset_index().reset_index(),
-    }
-    for name, table_of_it in (("written", None), *tables.items()):
-        path = written
-        if table_of_it is not None:
-            table_of_it.to_csv(path := tmp_path / "table.csv", index=False)
-        status, said, _ = run("new", path, "--id", "sku", "--encode", "--dry-run")
-        assert (status, list(proposed(said))) == (0, ["x"]), name
-    frame.assign(index=rng.integers(5, size=len(frame))).to_csv(path, index=False)
-    assert list(proposed(run("new", path, "--id", "sku", "--encode", "--dry-run")[1])) == ["x", "index"]
-
-
-@pytest.mark.rest
 def test_texts_and_numbers_of_which_nearly_every_row_has_another_are_no_fields(run: Run, tmp_path: Path):
     """Of 60 names 36 are different, and some come twice; articles are numbered from 1 on.
 
@@ -464,37 +385,6 @@ def test_encode_and_reduce_together(client: Client, run: Run, tmp_path: Path):
     features = np.array([arm.features for arm in client.arms("shop")])
     lengths = np.square(features[:, columns]).sum(axis=1)
     assert lengths.mean() == pytest.approx(1.0, rel=1e-3), "as of a category, a text and a number"
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [
-        (12, "--reduce 12: must be less than the 12 numbers of an embedding"),
-        (6, "--reduce 6: the embeddings of this file have rank 5, take at most that"),
-        (0, "--reduce: must be at least 1"),
-    ],
-)
-def test_more_components_than_there_are(client: Client, run: Run, tmp_path: Path, count: int, words: str):
-    embeddings(tmp_path / "emb.npy")
-    path = table(tmp_path / "items.csv")
-    status, said, err = run("shop", path, "--id", "sku", "--features", "emb.npy", "--reduce", count)
-    assert (status, said) == (2, "")
-    assert words in err
-    assert list(client.catalogues()) == []
-
-
-@pytest.mark.rest
-def test_a_field_that_no_column_has_is_said(client: Client, run: Run, tmp_path: Path):
-    path = table(tmp_path / "items.csv")
-    _, said, _ = run("shop", path, "--id", "sku", "--encode")
-    assert "no column has" not in said
-    _, said, _ = run("shop", path, "--id", "sku")
-    assert "no column has" not in said
-    path.write_text(path.read_text().replace("price", "cost", 1))
-    status, said, _ = run("shop", path, "--id", "sku", "--encode", "--dry-run")
-    assert status == 0
-    assert "no column has the name of the field price of the catalogue: arms are without it" in said
 
 
 def test_a_catalogue_that_is_made_otherwise_is_left_alone(client: Client, run: Run, tmp_path: Path):

@@ -4,11 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import fields
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +20,9 @@ from dropping_proxy import DroppingProxy
 from server.cli import main
 from service_process import Service, delete_all, serving
 from shortlist_client import Client
-from shortlist_client.answers import Arm, Links
+from shortlist_client.answers import Arm
 from shortlist_client.errors import ConnectionFailed
 from shortlist_files import arm_rows, exporting
-from shortlist_files.arm_rows import FileError
 from shortlist_files.importing import import_arms
 from shortlist_files.table_arms import arms_of as arms_in
 
@@ -119,32 +114,6 @@ def test_a_matrix_is_read_some_rows_at_a_time(tmp_path: Path, kind: str):
     assert [(block.numbers[0], len(block)) for block in blocks] == [(1, 1_000), (1_001, 1_000), (2_001, 100)]
     assert [arm for block in blocks for arm in block.ids] == [f"a{number}" for number in range(2_100)]
     assert (np.concatenate([block.features for block in blocks]) == rows).all()
-
-
-def test_a_matrix_that_becomes_shorter_is_an_error(tmp_path: Path):
-    path = matrix(tmp_path / "a.npy", np.ones((2_000, DIM)), "".join(f"a{n}\n" for n in range(2_000)))
-    blocks = arms_in(path)
-    assert len(next(blocks)) == arm_rows.ROWS
-    with path.open("r+b") as file:
-        file.truncate(30_000)
-    with pytest.raises(FileError, match=r"a\.npy: became shorter while it was read"):
-        next(blocks)
-
-
-def test_a_key_of_bytes_is_refused(client: Client, run: Run, tmp_path: Path):
-    client.put_bandit("b", catalogue="c", policy="linear_ts", scope="per_key")
-    path = parquet(tmp_path / "l.parquet", key=[b"k"], state=[b"s"])
-    # options may stand before the files too
-    assert run("import", "b", "--learners", path) == run("import", "--learners", "b", path)
-    status, _, err = run("import", "b", path, "--learners")
-    assert (status, told(err)) == (2, f"shortlist: {path}: row 1: key: is of another kind")
-
-
-def test_a_matrix_says_what_it_leaves_out(client: Client, run: Run, tmp_path: Path):
-    fill(client)
-    status, said, _ = run("export", "catalogue", "c", "--out", tmp_path / "a.npy")
-    assert status == 0
-    assert "tags and metadata of 2 are not in them" in said
 
 
 @pytest.mark.parametrize("ending", ["ndjson", "parquet", "npy"])
@@ -310,15 +279,6 @@ def test_a_bad_file_changes_nothing_and_the_first_mistake_is_named(
     assert arms_of(client) == []
 
 
-def test_long_arms_are_sent_in_blocks_that_the_service_takes(client: Client, run: Run, tmp_path: Path):
-    client.put_catalogue("long", dim=2_200)
-    path = parquet(
-        tmp_path / "a.parquet", id=[f"a{n}" for n in range(1_000)], features=[[0.5] * 2_200] * 1_000
-    )
-    status, said, _ = run("import", "long", path)
-    assert (status, said) == (0, "1,000 arms: 1,000 added, 0 were there\n")
-
-
 def test_a_bad_row_far_behind_is_found_before_anything_is_sent(client: Client, run: Run, tmp_path: Path):
     lines = [json.dumps({"id": f"a{number}", "features": [1, 2, 3]}) for number in range(3_000)]
     lines[2_700] = '{"id": "a2700", "features": [1, 2]}'
@@ -447,74 +407,6 @@ def test_an_export_that_breaks_off_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("127.0.0.1:8080", "url must begin with http://"),
-        ("ftp://127.0.0.1", "url must begin with http://"),
-        ("http://127.0.0.1:99999", "url must begin with http://"),
-        (
-            "http://127.0.0.1:1",
-            "no service answers at http://127.0.0.1:1 ([Errno 111] Connection refused)",
-        ),
-        ("http://user:c4nary@127.0.0.1:1", "an API key is given as key"),
-        ("http://no-such-host.invalid", "no service answers"),
-        ("", "url must begin with http://"),
-    ],
-)
-def test_a_wrong_url(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, words: str):
-    path = text(tmp_path / "a.ndjson", GOOD)
-    for arguments in (("import", "c", path), ("export", "catalogue", "c", "--out", tmp_path / "b.csv")):
-        status, said, err = run(*arguments, url=url)
-        assert (status, said) == (2, "")
-        assert words in told(err)
-        assert "c4nary" not in err
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@contextmanager
-def answering(body: bytes) -> Iterator[str]:
-    """The address of a server that answers every GET alike."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *words: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-LINKS = {field.name: "/" for field in fields(Links)}
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (
-            {"name": "shortlist", "version": "9.1.0", "summary": "", "links": LINKS},
-            "is of version 9.1.0, and this client of version",
-        ),
-        ({"name": "other"}, "is the service of another version?"),
-        ([], "is this the address of a Shortlist service?"),
-    ],
-)
-def test_another_service(client: Client, run: Run, tmp_path: Path, answer: Any, words: str):
-    path = text(tmp_path / "a.ndjson", GOOD)
-    with answering(json.dumps(answer).encode()) as url:
-        status, said, err = run("import", "c", path, url=url)
-    assert (status, said) == (2, "")
-    assert words in told(err)
-    assert arms_of(client) == []
-
-
 def test_keys(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
     (admin, first), (reader, second) = new_key("a", ["admin"]), new_key("r", ["read"])
     path = text(tmp_path / "a.ndjson", GOOD)
@@ -547,16 +439,6 @@ def test_the_limits_are_those_of_the_service():
     assert arm_rows.IDENTIFIER.pattern == IDENTIFIER
 
 
-def test_parquet_without_its_library_says_what_to_install(
-    client: Client, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    path = parquet(tmp_path / "a.parquet", id=["a"], features=[TWO[0]])
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    status, _, err = run("import", "c", path)
-    assert status == 2
-    assert "pip install pyarrow" in told(err)
-
-
 WITHOUT_FILES = "import sys; sys.modules['shortlist_files'] = None; "
 
 
@@ -585,14 +467,3 @@ def test_without_the_package_of_files_the_client_and_the_commands_name_it():
 
 def test_the_service_is_made_without_the_package_of_files():
     assert without_files("import server.application, server.serving").returncode == 0
-
-
-@pytest.mark.parametrize("more", [(), ("--id", "id")], ids=["an export", "a table"])
-def test_an_import_into_a_catalogue_that_is_not_there_says_how_to_make_one(
-    client: Client, run: Run, tmp_path: Path, more: tuple[str, ...]
-):
-    path = tmp_path / "arms.csv"
-    path.write_text("id,features\na,[1.0]\n")
-    status, said, err = run("import", "none", path, *more)
-    assert (status, said) == (2, "")
-    assert "there is no catalogue none: make it first, by PUT /v1/catalogues/none, or" in told(err)

@@ -6,12 +6,9 @@ import csv
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
-from uuid import UUID
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,7 +22,6 @@ from shortlist_client import Client
 from shortlist_client.answers import Ready
 from shortlist_client.errors import Unavailable
 from shortlist_files import history
-from shortlist_files.table_arms import identifier_of
 
 Run = Callable[..., tuple[int, str, str]]
 ARMS = {"a": [1.0, 0.0], "b": [0.5, 1.0], "7": [1.0, 1.0]}
@@ -101,30 +97,6 @@ def test_rows_count_once_at_their_time_however_often_they_are_imported(
 
 
 HALF_AN_HOUR_AGO = datetime.fromtimestamp(round(time.time()) - 1_800, UTC)
-SPELLINGS = {
-    "seconds": str(round(HALF_AN_HOUR_AGO.timestamp())),
-    "milliseconds": str(round(HALF_AN_HOUR_AGO.timestamp() * 10**3)),
-    "microseconds": str(round(HALF_AN_HOUR_AGO.timestamp() * 10**6)),
-    "nanoseconds": str(round(HALF_AN_HOUR_AGO.timestamp()) * 10**9),
-    "ISO 8601": HALF_AN_HOUR_AGO.isoformat(),
-    "without an offset": f"{HALF_AN_HOUR_AGO:%Y-%m-%d %H:%M:%S}",
-    "with UTC behind it": f"{HALF_AN_HOUR_AGO:%Y-%m-%d %H:%M:%S} UTC",
-    "as in Germany": f"{HALF_AN_HOUR_AGO:%d.%m.%Y %H:%M:%S}",
-}
-
-
-@pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_time_may_be_spelled_as_people_do(client: Client, run: Run, tmp_path: Path, spelling: str):
-    # one of a 31st tells day from month
-    first = "31.01.2024 23:30:00" if "Germany" in spelling else ""
-    path = text(
-        tmp_path,
-        f"user,sku,clicked,ts\nu,a,yes,{SPELLINGS[spelling]}\nv,a,no,{first or SPELLINGS[spelling]}\n",
-    )
-    status, said, err = run("b", path, *TIMED, "--dry-run")
-    assert (status, err) == (0, "")
-    assert f'"at": {round(HALF_AN_HOUR_AGO.timestamp()) * 1_000}}}' in said
-    assert '"value": 1.0' in said
 
 
 @pytest.mark.rest
@@ -141,27 +113,6 @@ def test_parquet_with_times_booleans_and_ids_that_are_numbers(client: Client, ru
     pq.write_table(table, tmp_path / "h.parquet")
     assert run("b", tmp_path / "h.parquet", *TIMED)[:2] == (0, "2 rows: 2 counted, 0 were known\n")
     assert await_theta(client, "4", 2)[0] > 0
-
-
-@pytest.mark.rest
-def test_keys_and_arms_of_other_types_are_their_texts(client: Client, run: Run, tmp_path: Path):
-    """Also 0 of decimals and of numpy, and UUIDs."""
-    keys = [Decimal(0), Decimal(12)], [UUID(int=5).bytes, UUID(int=6).bytes]
-    for number, column in enumerate((pa.array(keys[0], pa.decimal128(20, 0)), pa.array(keys[1], pa.uuid()))):
-        path = tmp_path / f"h{number}.parquet"
-        pq.write_table(pa.table({"user": column, "sku": ["a", "7"], "clicked": [1, 1]}), path)
-        assert run("b", path, *NAMES) == (0, "2 rows: 2 counted, 0 were known\n", "")
-    for key in ("0", "12", str(UUID(int=5)), str(UUID(int=6))):
-        await_theta(client, key, 1)
-    assert identifier_of(np.int64(0)) == "0"
-
-
-@pytest.mark.rest
-def test_rewards_with_as_many_digits_as_pandas_writes(client: Client, run: Run, tmp_path: Path):
-    path = tmp_path / "clicks.csv"
-    pd.DataFrame({"user": ["u"], "sku": ["a"], "clicked": [0.1 * 3]}).to_csv(path, index=False)
-    assert run("b", path, *NAMES) == (0, "1 row: 1 counted, 0 were known\n", "")
-    assert await_theta(client, "u", 1)[0] == pytest.approx(0.15)
 
 
 @pytest.mark.rest
@@ -273,16 +224,6 @@ def test_what_the_bandit_refuses_is_told_with_its_first_row(client: Client, run:
             "2 rows were refused as unknown_arm, the first of them clicks.csv: row 2",
         ],
     )
-
-
-@pytest.mark.rest
-def test_of_a_table_in_five_parts_the_first_refused_row_is_named(client: Client, run: Run, tmp_path: Path):
-    """Row 12 is sent in the last part of a table for arms with effects, row 18 in the second."""
-    client.put_bandit("parts", catalogue="c", policy="sub_ts", scope="per_key", arm_effects="auto")
-    arms = ["gone" if number in {12, 18} else "a" for number in range(1, 41)]
-    path = text(tmp_path, "user,sku,clicked\n" + "".join(f"u{n},{arm},1\n" for n, arm in enumerate(arms)))
-    said = run("parts", path, *NAMES)[1]
-    assert "2 rows were refused as unknown_arm, the first of them clicks.csv: row 12" in said.splitlines()
 
 
 HEAD = "user,sku,clicked,ts\nu,a,1,1700000000\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -141,88 +140,4 @@ def test_a_filter_is_built_and_a_quota_made_and_changed(browser: Browser, furnis
         expect(row).to_contain_text("88")  # the table was drawn again
         assert focused(page) == "Change by-key"
         client.delete_quota("home", "by-key")
-        console.check()
-
-
-@pytest.mark.slow
-def test_weights_are_moved_by_arrow_keys(browser: Browser, furnished: Service):
-    with console_of(browser, furnished) as console:
-        page = console.open("bandits/home/signals")
-        tab_to(page, "Weight of purchase, as a slider")
-        for _ in range(5):
-            page.keyboard.press("ArrowRight")
-        weight = float(page.get_by_label("Weight of purchase", exact=True).input_value())
-        assert weight > 10
-        tab_to(page, "What would these weights earn?")
-        page.keyboard.press("Enter")
-        table = page.get_by_role("region", name="What these weights would do")
-        expect(table.locator("tbody tr", has_text="purchase").locator("td").nth(2)).to_have_text(
-            re.compile(f"{weight:g}".replace(".", ",")[:3])
-        )
-        assert focused(page) == "What would these weights earn?"
-        console.check()
-
-
-@pytest.mark.slow
-def test_policies_are_compared(browser: Browser, furnished: Service):
-    with console_of(browser, furnished) as console:
-        page = console.open("what-if/plain")
-        tab_to(page, "Policy")
-        page.keyboard.type("epsilon")
-        assert focused(page) == "Policy"
-        tab_to(page, "epsilon")
-        write(page, "0.25")
-        patch = page.get_by_label("What would be different")
-        expect(patch).to_have_value('{"policy":"epsilon_greedy","epsilon":0.25}')
-        tab_to(page, "Add to the comparison")
-        page.keyboard.press("Enter")
-        assert focused(page) == "Add to the comparison"
-        tab_to(page, "Remove epsilon_greedy, epsilon 0.25")
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("button", name="Remove epsilon_greedy, epsilon 0.25")).to_have_count(0)
-        assert focused(page)
-        tab_to(page, "as it is")
-        page.keyboard.press("Enter")
-        tab_to(page, "Evaluate")
-        page.keyboard.press("Enter")
-        page.get_by_role("heading", name="Would the log support it?").wait_for()
-        assert focused(page) == "Evaluate"
-        console.check()
-
-
-@pytest.mark.slow
-def test_columns_are_sorted_and_pages_changed(browser: Browser, furnished: Service):
-    with console_of(browser, furnished) as console:
-        page = console.open("catalogues/films")
-        page.get_by_role("button", name="Sort by price").wait_for()
-        tab_to(page, "Sort by price")
-        for order in ("ascending", "descending"):
-            page.keyboard.press("Enter")
-            page.get_by_role("button", name=f"Sort by price, {order} now").wait_for()
-            assert focused(page) == f"Sort by price, {order} now"
-        page = console.open("bandits/home")
-        tab_to(page, "Quotas")
-        page.keyboard.press("Enter")
-        page.get_by_role("heading", name="Make a quota").wait_for()
-        assert focused(page) == "Bandits · home"  # what comes next is what is on the page
-        console.check()
-
-
-@pytest.mark.slow
-def test_a_bandit_is_moved(browser: Browser, furnished: Service):
-    with console_of(browser, furnished) as console, Client(furnished.url) as client:
-        client.reward(client.choose("mover").decision, value=1.0, wait=True)
-        page = console.open("bandits/mover/move")
-        tab_to(page, "To this catalogue")
-        page.keyboard.type("other")
-        tab_to(page, "What would it do? (dry run)")
-        page.keyboard.press("Enter")
-        page.get_by_text("Arms in both").wait_for()
-        tab_to(page, "Move mover to other")
-        page.keyboard.press("Enter")
-        tab_to(page, "Type mover to go on")
-        page.keyboard.type("mover")
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("region", name="Changes")).to_contain_text("moved: films → other")
-        assert client.get_bandit("mover").catalogue == "other"
         console.check()

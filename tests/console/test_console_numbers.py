@@ -204,39 +204,3 @@ def test_a_choice_is_asked_for_without_loss(browser: Browser, tmp_path: Path):
         wait_until_sync(lambda: client.list_log("b").items, what="the decision is in the log")
         page.get_by_role("link", name="explain it").click()
         expect(page.locator("main")).to_contain_text(f'"sku":{BIG + 2}')
-
-
-@pytest.mark.slow
-def test_arms_are_shown_and_written_without_loss(browser: Browser, tmp_path: Path):
-    with numbered(browser, tmp_path) as (_, console, client, _):
-        asked = httpx.QueryParams({"filter": f'{{"sku": {BIG}}}', "arm": "a", "colour": "sku"})
-        page = console.open(f"catalogues/c?{asked}")
-        arms = page.get_by_role("region", name="Arms", exact=True)
-        expect(arms.locator("tbody tr")).to_have_count(1)
-        expect(arms).to_contain_text(str(BIG))
-        expect(page.locator("dl.facts", has_text="sku")).to_contain_text(str(BIG))
-        expect(page.locator("sl-scatter circle.dot")).to_have_count(2)
-        arm = f'[{{"id": "new", "features": [1e0, 0.50], "metadata": {{"sku": {BIG + 4}}}}}]'
-        page.get_by_label("Arms to add or change").fill(arm)
-        page.get_by_role("button", name="Write the arms").click()
-        page.get_by_text("1 added").wait_for()
-        assert client.get_arm("c", "new").metadata == {"sku": BIG + 4}
-
-
-@pytest.mark.slow
-def test_names_that_all_objects_have_are_names_like_others(browser: Browser, tmp_path: Path):
-    """Of pages, which are not there, and of metadata."""
-    names = ("__proto__", "constructor", "toString")
-    with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
-        client.put_catalogue("c", dim=2)
-        rows: Any = [[1.0, 0.0], [0.0, 1.0]]
-        client.upsert_arms("c", rows, ids=["a", "b"], metadata=[dict.fromkeys(names, "here"), {}])
-        for name in names:
-            page = console.open(name)
-            page.get_by_role("heading", name="Not here").wait_for()
-            page = console.open(f"catalogues/c?colour={name}")
-            expect(page.locator("sl-scatter circle.dot")).to_have_count(2)
-            arms = page.get_by_role("region", name="Arms", exact=True).locator("tbody tr")
-            assert [cell.count("here") for cell in arms.all_inner_texts()] == [3, 0]
-            assert "function" not in page.locator("main").inner_text()
-        console.check()

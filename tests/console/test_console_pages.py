@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from itertools import count
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
-from app.api.api_keys import SCOPES, new_key
+from app.api.api_keys import new_key
 from console_browser import Console, console_of
 from service_process import Service, serving
 from shortlist_client import Client
@@ -141,24 +140,6 @@ def test_every_page_of_an_empty_service_says_what_to_do(browser: Browser, empty:
             page.locator(".empty").first.wait_for()
             assert page.locator(".problem").count() == 0, address
         console.check()
-
-
-def test_a_service_without_campaigns_has_no_page_of_them(browser: Browser, tmp_path: Path):
-    with serving(tmp_path, SHORTLIST_PLUGINS="") as service, console_of(browser, service) as console:
-        page = console.open("campaigns")
-        page.get_by_role("heading", name="Not here").wait_for()
-        expect(page.get_by_role("link", name="Campaigns")).to_have_count(0)
-
-
-@pytest.mark.slow
-def test_every_chart_has_its_numbers_as_a_table(browser: Browser, shop_service: Service):
-    with console_of(browser, shop_service) as console:
-        page = console.open(PAGES["explore"][0])
-        finished(page, "explore")
-        for chart in page.locator("sl-lines, sl-bars").all():
-            chart.locator("summary").click()
-            chart.locator("tbody tr").first.wait_for()
-            assert chart.locator(".unit").inner_text()
 
 
 def tab_to(page: Page, words: str) -> None:
@@ -358,22 +339,6 @@ def test_a_decision_is_explained(browser: Browser, shop_service: Service):
         console.check()
 
 
-def test_the_overview_says_what_the_doctor_says(browser: Browser, shop_service: Service):
-    with console_of(browser, shop_service) as console:
-
-        def ill(route: Route) -> None:
-            status = route.fetch().json()
-            status["findings"] += [{"name": "dead", "good": False, "text": "3 rewards could not be applied"}]
-            route.fulfill(json=status)
-
-        console.page.route("**/v1/status", ill)
-        page = console.open("")
-        page.locator(".problem", has_text="3 rewards could not be applied").wait_for()
-        # It is no warning. A bandit may have one: the groups of a random holdout differ by far at times.
-        assert page.locator(".warning:not(.alarm)").count() == 0
-        console.check()
-
-
 def test_cells_of_the_overview_say_that_they_load_and_bandits_are_read_together(
     browser: Browser, tmp_path: Path
 ):
@@ -530,143 +495,6 @@ def test_which_arms_do_better_or_worse_than_they_look(browser: Browser, tmp_path
             console.check()
 
 
-def test_the_picture_is_of_a_random_sample_where_there_are_many_arms(browser: Browser, tmp_path: Path):
-    with serving(tmp_path) as service, Client(service.url) as client:
-        client.put_catalogue("c", dim=2)
-        client.upsert_arms("c", [[n / 3000, n % 7] for n in range(3000)], ids=[f"a{n}" for n in range(3000)])
-        with console_of(browser, service) as console:
-            page = console.open("catalogues/c")  # it is drawn without being asked
-            page.get_by_text("A random sample: 1.000 of 3.000 arms.").wait_for()
-            expect(page.locator("sl-scatter circle.dot")).to_have_count(1000)
-            titles = page.locator("sl-scatter circle.dot title").all_text_contents()
-            numbers = [int(title.split(" ")[0][1:]) for title in titles]
-            assert 1300 < sum(numbers) / len(numbers) < 1700
-            console.check()
-
-
-@pytest.mark.slow
-def test_the_picture_is_coloured_by_the_field_of_fewest_values(browser: Browser, tmp_path: Path):
-    """Also where none has few; not by one that few arms have, nor by one that all share."""
-    with serving(tmp_path) as service, Client(service.url) as client:
-        client.put_catalogue("c", dim=2, display={"title": "name"})
-        metadata: Any = [
-            {"name": f"n{n}", "genre": f"g{n % 19}", "year": n % 40, "same": 1, "kinds": ["a", f"b{n % 25}"]}
-            | ({"rare": n % 2} if n < 20 else {})
-            for n in range(100)
-        ]
-        rows = [[n / 100, n % 7] for n in range(100)]
-        client.upsert_arms("c", rows, ids=[f"a{n}" for n in range(100)], metadata=metadata)
-        with console_of(browser, service) as console:
-            page = console.open("catalogues/c")
-            expect(page.get_by_label("Coloured by")).to_have_value("genre")
-            arms = page.get_by_role("region", name="Arms", exact=True)
-            expect(arms.locator("tbody tr").nth(3)).to_contain_text("a, b3")  # a list is no JSON
-            console.check()
-
-
-def test_a_bandit_whose_features_were_replaced_needs_attention(browser: Browser, tmp_path: Path):
-    draw = random.Random(5)
-    rows = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(1_200)]
-    turned = [[draw.gauss(0, 1) for _ in range(4)] for _ in rows]
-    ids = [f"a{n}" for n in range(len(rows))]
-    with serving(tmp_path) as service, Client(service.url) as client:
-        for name in ("kept", "replaced"):
-            client.put_catalogue(name, dim=4)
-            client.upsert_arms(name, rows, ids=ids)
-            client.put_bandit(f"over-{name}", catalogue=name, policy="sub_ts", log={})
-            client.reward(client.choose(f"over-{name}").decision, value=1.0, wait=True)
-        client.upsert_arms("replaced", turned, ids=ids)
-        with console_of(browser, service) as console:
-            page = console.open("")
-            bandits = page.get_by_role("region", name="Bandits").locator("tbody tr")
-            expect(bandits.first).to_contain_text("over-replaced")
-            expect(bandits.first).to_contain_text("features of replaced replaced")
-            expect(bandits.nth(1)).not_to_contain_text("replaced")
-            console.check()
-
-
-def test_a_catalogue_says_how_long_its_index_will_be_built_and_names_all_its_numbers(
-    browser: Browser, shop_service: Service
-):
-    columns = [f"word.{number}" for number in range(98)]
-    built: dict[str, float | None] = {"build_left_s": 7_200.0}
-
-    def building(route: Route) -> None:
-        told = route.fetch().json()
-        told["index"] |= {"state": "building", **built}
-        route.fulfill(json=told | {"columns": columns, "features": {}})
-
-    with console_of(browser, shop_service) as console:
-        console.page.route("**/v1/catalogues/shop", building)
-        page = console.open("catalogues/shop")
-        state = page.locator(".tile", has=page.get_by_text("State", exact=True))
-        expect(state).to_contain_text("some 2 h more, then it is measured")
-        page.get_by_text("What each number is").click()
-        names = page.locator("p.names")
-        expect(names).to_have_text(", ".join(columns))
-        assert names.evaluate("each => each.clientHeight / each.clientWidth") < 0.5
-        built["build_left_s"] = None
-        expect(state).to_contain_text("it cannot be told yet for how long")
-        console.check()
-
-
-@pytest.mark.slow
-def test_arms_have_pictures_where_their_addresses_are_of_https(browser: Browser, tmp_path: Path):
-    addresses = ["https://images.example/a.svg", "http://images.example/b.svg", "javascript:window.ran=1"]
-    with serving(tmp_path) as service, Client(service.url) as client:
-        client.put_catalogue("c", dim=1, display={"title": "name", "picture": "image"})
-        client.upsert_arms(
-            "c",
-            [[1.0]] * 3,
-            ids=["a", "b", "d"],
-            metadata=[{"name": "x", "image": each} for each in addresses],
-        )
-        with console_of(browser, service) as console:
-            page = console.open("nowhere")
-            square = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
-            page.route(addresses[0], lambda route: route.fulfill(body=square, content_type="image/svg+xml"))
-            with page.expect_request(addresses[0]) as request:
-                go(page, "catalogues/c?arm=a")
-            assert "referer" not in request.value.headers
-            pictures = page.locator("main img")
-            expect(pictures).to_have_count(2)  # in the table, and of the arm
-            assert {each.get_attribute("src") for each in pictures.all()} == {addresses[0]}
-            assert page.evaluate("[...document.images].every((each) => each.complete && each.naturalWidth)")
-            console.hosts.remove("images.example")  # nothing else was asked of it
-            console.check()
-
-
-def test_what_was_learned_of_a_hashed_text_is_named_by_its_words(browser: Browser, tmp_path: Path):
-    with serving(tmp_path) as service, Client(service.url) as client:
-        client.put_catalogue("c", features={"fields": [{"name": "about", "kind": "hash", "size": 2}]})
-        client.upsert_arms("c", [{"id": arm, "metadata": {"about": "linen"}} for arm in "ab"])
-        client.put_bandit("b", catalogue="c", policy="linear_ts", scope="per_key")
-        client.observe("b", [{"id": "1", "key": "u", "arm": "a", "value": 1.0}], wait=True)
-        with console_of(browser, service) as console:
-            page = console.open("keys/b/u")
-            learned = page.locator("section", has=page.get_by_role("heading", name="What it has learned"))
-            expect(learned).to_contain_text(re.compile("about: -?linen"))
-            console.check()
-
-
-def test_the_picture_is_for_the_keyboard_too(browser: Browser, shop_service: Service):
-    with console_of(browser, shop_service) as console:
-        page = console.open("catalogues/shop?colour=maker")
-        picture = page.locator("sl-scatter svg")
-        expect(page.locator("sl-scatter circle.dot")).to_have_count(240)
-        picture.focus()
-        page.keyboard.press("ArrowRight")
-        said = page.locator("sl-scatter .said").inner_text()
-        page.evaluate("window.before = document.querySelector('sl-scatter circle.dot')")
-        page.keyboard.press("Enter")
-        page.get_by_role("heading", name=f"Arm {said.split(' ')[0]}").wait_for()
-        expect(page).to_have_url(re.compile("arm="))
-        expect(page.locator("sl-scatter circle.chosen")).to_have_count(1)
-        expect(page.locator("sl-scatter circle.near")).to_have_count(8)
-        assert page.evaluate("window.before.isConnected"), "the picture was drawn again to mark an arm"
-        console.check()
-
-
 def test_the_service_may_go_and_come_back_and_what_was_typed_stays(browser: Browser, tmp_path: Path):
     data = tmp_path / "data"
     with serving(tmp_path, data_dir=data) as service:
@@ -734,101 +562,6 @@ def test_a_key_of_each_scope_does_what_it_may_and_is_kept_nowhere(browser: Brows
             console.check()
 
 
-@pytest.mark.slow
-def test_every_page_with_a_key_of_each_scope(browser: Browser, tmp_path: Path):
-    keys = {scope: new_key(scope, [scope]) for scope in SCOPES}
-    entries = " ".join(entry for _, entry in keys.values())
-    with serving(tmp_path, SHORTLIST_API_KEYS=entries) as service:
-        with Client(service.url, key=keys["admin"][0]) as client:
-            client.put_catalogue("c", dim=2)
-            client.upsert_arms("c", [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], ids=["a", "b", "d"])
-            client.put_bandit("b", catalogue="c", policy="softmax", log={}, holdout={"share": 0.5})
-            client.patch_bandit("b", temperature=2.0)
-            for _ in range(20):
-                choice = client.choose("b")
-                client.reward(choice.decision, value=1.0, wait=True)
-            client.create_slates(id="s", arms=["x", "y", "z"], k=2, noise_std=0.5)
-            client.create_centers(id="z", points=["x", "y", "z"], k=2)
-        addresses = [
-            "", "bandits", "bandits/b", "bandits/b/explore", "bandits/b/settings", "bandits/b/versions",
-            "bandits/b/learners", "bandits/b/quotas", "catalogues", "catalogues/c",
-            "catalogues/c?arm=a&colour=mean reward", "keys", "keys/b/_global", "try", "try/b",
-            "decisions", "decisions/b",
-            f"decisions/b/{choice.decision}", "what-if", "what-if/b", "queries", "queries/c?arm=a",
-            "campaigns", "campaigns/slates/s", "campaigns/centers/z",
-        ]  # fmt: skip
-        # By address: a button, and the scope that the call behind it needs.
-        acts = {
-            "try/b": ("Choose", "choose"),
-            "campaigns/slates/s": ("Ask for five slates", "choose"),
-            "campaigns/centers/z": ("Ask for five distances", "choose"),
-            "campaigns": ("Make a campaign", "admin"),
-            "bandits/b/settings": ("Change the bandit", "admin"),
-            "catalogues/c": ("Write the arms", "admin"),
-            "": ("Load the example shop", "admin"),
-            "what-if/b": ("Evaluate", "read"),
-            "queries/c?arm=a": ("Ask all of them", "read"),
-        }
-        with console_of(browser, service) as console:
-            for scope, (key, _) in keys.items():
-                page = console.open("bandits")
-                page.get_by_label("API key").fill(key)
-                page.get_by_role("button", name="Use this key").click()
-                may_look = scope in {"read", "admin"}
-                # All that may not look meet the same refusal: each on a part of the pages.
-                part = slice(None) if may_look else slice(list(keys).index(scope), None, len(keys) - 2)
-                for address in addresses[part]:
-                    go(page, address)
-                    problems = page.locator("main .problem")
-                    if not may_look:
-                        expect(problems.first).to_contain_text("lacks the scope read")
-                        continue
-                    assert problems.count() == 0, (scope, address)
-                    if scope == "read" and address in acts:
-                        name, needed = acts[address]
-                        page.get_by_role("button", name=name, exact=True).first.click()
-                        if needed == "read":
-                            page.get_by_role("region", name="Estimates").or_(
-                                page.get_by_role("region", name="Ways of searching")
-                            ).wait_for()
-                            assert problems.count() == 0, address
-                        else:
-                            expect(problems.first).to_contain_text(f"lacks the scope {needed}")
-                if scope == "admin":
-                    go(page, "bandits/b/versions?kind=settings")
-                    expect(page.get_by_role("region", name="Changes").locator("tbody tr")).to_have_count(2)
-                    expect(page.get_by_role("region", name="Changes")).to_contain_text("admin")
-            console.check()
-
-
-@pytest.mark.slow
-def test_a_file_that_is_no_vector_is_refused_with_what_is_wrong_with_it(
-    browser: Browser, shop_service: Service
-):
-    wrong = {
-        "v.json": (b"[1, 2", "is no JSON"),
-        "o.json": (b'{"a": 1}', "must be a list of numbers"),
-        "n.json": (b"[1, null, 2]", "number 2 is no number: null"),
-        "v.csv": (b"x,y\n1,2", 'number 1 is no number: "x"'),
-        "s.csv": (b"1;2;3", "has 3 numbers, and each arm has 8"),
-        "v.npy": (b"\x93NUMPY\x01\x00v\x00", "is no text"),
-        "e.csv": (b"", "number 1 is no number"),
-    }
-    with console_of(browser, shop_service) as console:
-        page = console.open("queries/shop")
-        field = page.locator(".field", has=page.get_by_label("Or a file"))
-        for name, (content, words) in wrong.items():
-            file: Any = {"name": name, "mimeType": "text/plain", "buffer": content}
-            page.get_by_label("Or a file").set_input_files(file)
-            page.get_by_role("button", name="Ask all of them").click()
-            expect(field.locator(".error")).to_contain_text(words)
-        file = {"name": "v.csv", "mimeType": "text/csv", "buffer": b"1,2,3,4,5,6,7,8\n"}
-        page.get_by_label("Or a file").set_input_files(file)
-        page.get_by_role("button", name="Ask all of them").click()
-        expect(page.get_by_role("region", name="Ways of searching").locator("tbody tr")).to_have_count(5)
-        console.check()
-
-
 def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path: Path):
     with serving(tmp_path) as service, Client(service.url) as client:
         client.put_catalogue("c", dim=2)
@@ -884,14 +617,6 @@ def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path:
             console.check()
 
 
-@pytest.mark.slow
-def test_numbers_are_in_the_locale_of_the_reader(browser: Browser, shop_service: Service):
-    with console_of(browser, shop_service) as console:
-        page = console.open(f"bandits/{SHOP}/explore")
-        finished(page, "explore")
-        expect(page.locator(".tile").first).to_contain_text(re.compile(r"\d,\d"))
-
-
 def test_the_first_page_asks_for_little_and_is_kept(browser: Browser, shop_service: Service):
     with console_of(browser, shop_service) as console:
         page = console.open("")
@@ -904,21 +629,3 @@ def test_the_first_page_asks_for_little_and_is_kept(browser: Browser, shop_servi
         script = """performance.getEntriesByType('resource').filter(e => e.name.includes('/console/'))
             .reduce((sum, e) => sum + (e.transferSize > 400 ? e.transferSize : 0), 0)"""
         assert page.evaluate(script) == 0, "files that have not changed are not sent again"
-
-
-def test_a_catalogue_in_milvus_is_shown_with_what_is_known_of_it(browser: Browser, tmp_path: Path):
-    with serving(tmp_path, SHORTLIST_MILVUS_URI=str(tmp_path / "arms.db")) as service:
-        with Client(service.url) as client:
-            client.put_catalogue("far", dim=2, index={"kind": "milvus"})
-            client.upsert_arms("far", [[1.0, 0.0], [0.0, 1.0]], ids=["a", "b"], metadata=[{"n": 1}, {"n": 2}])
-            client.put_bandit("there", catalogue="far", policy="sub_ts", log={})
-            decision = client.choose("there", filter={"n": 1}).decision
-        with console_of(browser, service) as console:
-            for address in ("catalogues", "catalogues/far", "bandits/there", f"decisions/there/{decision}"):
-                page = console.open(address)
-                page.locator("main").wait_for()
-                assert re.findall(r"\[object|undefined|NaN", page.locator("main").inner_text()) == [], address
-            page = console.open("catalogues/far")
-            page.get_by_text("Changes that it lacks").wait_for()
-            assert page.locator(".problem").count() == 0
-            console.check()

@@ -207,40 +207,6 @@ def test_pages_and_what_they_answer_are_whole_accessible_and_fit(
         console.check()
 
 
-# By address: tables that fit a window of 390 pixels, as cards, and one of 1,440.
-FITTING = {
-    "": ["Bandits"],
-    "bandits/home/quotas": ["Quotas"],
-    "bandits/home/signals": ["Signals"],
-    "bandits/home/settings": ["Settings"],
-    "bandits/home/versions": ["Changes"],
-    "decisions/home": ["The last decisions"],
-    "keys/home/user-7": ["Last decisions"],
-}
-
-# Found and measured in one script: a page that is live may draw a table again between the two.
-TOO_WIDE = """(name) => {
-    const box = document.querySelector(`[role="region"][aria-label="${name}"]`);
-    return box.scrollWidth - box.clientWidth;
-}"""
-
-
-def test_tables_that_are_read_row_by_row_are_cards_on_a_phone(browser: Browser, furnished: Service):
-    with console_of(browser, furnished) as console:
-        page = console.open("nowhere")
-        for address, tables in FITTING.items():
-            go(page, address)
-            expect(page.locator(".skeleton")).to_have_count(0)
-            for size, width in (("wide", 1_440), ("narrow", 390)):
-                console.look(size, "light")
-                page.set_viewport_size({"width": width, "height": 900})
-                for name in tables:
-                    assert page.evaluate(TOO_WIDE, name) <= 0, (address, name, width)
-            card = page.get_by_role("region", name=tables[0], exact=True).locator("tbody tr").first
-            expect(card).to_have_css("display", "block")
-        console.check()
-
-
 def test_a_quota_is_made_changed_and_deleted(browser: Browser, furnished: Service):
     with console_of(browser, furnished) as console, Client(furnished.url) as client:
         page = console.open("bandits/home/quotas")
@@ -310,25 +276,6 @@ def test_a_filter_says_why_it_lets_in_nothing_as_the_service_does(browser: Brows
 
 
 @pytest.mark.slow
-def test_arms_have_titles_and_columns_are_sorted(browser: Browser, furnished: Service):
-    with console_of(browser, furnished) as console, Client(furnished.url) as client:
-        page = console.open("catalogues/films")
-        arms = page.get_by_role("region", name="Arms", exact=True)
-        expect(arms.locator("tbody tr").first).to_contain_text("Film number 0")
-        expect(page.get_by_label("Coloured by")).to_have_value("genre")  # a field of few values
-        for order in ("asc", "desc"):
-            page.get_by_role("button", name=re.compile("^Sort by price")).click()
-            first = client.list_arms("films", sort="price", order=order, limit=1).items[0]
-            expect(arms.locator("tbody tr").first).to_contain_text(first.metadata["name"])
-        page.get_by_label("The field that names an arm").fill("genre")
-        page.get_by_role("button", name="Use these titles").click()
-        expect(arms.locator("tbody tr button").first).to_have_text("drama")
-        assert client.get_catalogue("films").display.title == "genre"
-        client.patch_catalogue("films", display={"title": "name"})
-        console.check()
-
-
-@pytest.mark.slow
 def test_policies_are_compared_in_one_chart_and_an_evaluation_is_cancelled(
     browser: Browser, furnished: Service
 ):
@@ -374,37 +321,6 @@ def test_policies_are_compared_in_one_chart_and_an_evaluation_is_cancelled(
 
 
 @pytest.mark.slow
-def test_arms_have_their_titles_in_queries_campaigns_and_quotas(browser: Browser, furnished: Service):
-    films = [f"f{n}" for n in range(5)]
-    with console_of(browser, furnished) as console, Client(furnished.url) as client:
-        client.create_slates(id="front", arms=films, k=2, noise_std=0.5)
-        client.create_centers(id="zones", points=films, k=2)
-        client.create_centers(id="far", points=["x", "y", "z"], k=2)  # of no catalogue
-        client.put_quota("home", "star", arm="f7", most=10_000, per_s=3_600)
-        page = console.open("queries/films?arm=f7&k=3")
-        page.get_by_role("button", name="Ask all of them").click()
-        answers = page.get_by_role("region", name="Answers").locator("tbody a")
-        expect(answers.first).to_contain_text("Film number")
-        assert all(text.startswith("Film number") for text in answers.all_inner_texts())
-        for address, ask, tell in (
-            ("campaigns/slates/front", "Ask for five slates", "Tell the totals"),
-            ("campaigns/centers/zones", "Ask for five distances", "Tell the distances"),
-            ("campaigns/centers/far", "Ask for five distances", "Tell the distances"),
-        ):
-            page = console.open(address)
-            page.get_by_role("button", name=ask).click()
-            labels = page.locator("form", has=page.get_by_role("button", name=tell)).locator("label")
-            expect(labels.first).to_have_text(
-                re.compile(r"[xyz] and [xyz]" if "far" in address else "Film number")
-            )
-        page = console.open("bandits/home/quotas")
-        row = page.get_by_role("region", name="Quotas").locator("tbody tr", has_text="star")
-        expect(row.first).to_contain_text("Film number 7")
-        client.delete_quota("home", "star")
-        console.check()
-
-
-@pytest.mark.slow
 def test_what_a_key_has_had_is_shown(browser: Browser, furnished: Service):
     found = httpx.get(f"{furnished.url}/v1/bandits/home/learners/user-7/exposures").json()["items"]
     with console_of(browser, furnished) as console:
@@ -412,20 +328,6 @@ def test_what_a_key_has_had_is_shown(browser: Browser, furnished: Service):
         had = page.get_by_role("region", name="Had")
         expect(had.locator("tbody tr")).to_have_count(len(found))
         expect(had.locator("tbody tr").first).to_contain_text(f"Film number {found[0]['arm'][1:]}")
-        console.check()
-
-
-@pytest.mark.slow
-def test_times_are_local_or_utc_of_24_hours(browser: Browser, furnished: Service):
-    with console_of(browser, furnished) as console:
-        page = console.open("decisions/plain")
-        first = page.get_by_role("region", name="The last decisions").locator("tbody td").first
-        local = first.inner_text()
-        page.get_by_role("button", name="Times: local").click()
-        expect(first).to_contain_text("UTC")
-        utc = first.inner_text()
-        hours = [int(re.search(r"(\d\d):\d\d:\d\d", text)[1]) for text in (local, utc)]
-        assert (hours[0] - hours[1]) % 24 in {1, 2}  # Berlin
         console.check()
 
 

@@ -153,13 +153,6 @@ async def test_documents_are_read_as_far_as_their_bytes_go(store: Store):
         assert list(found) == [write.document for write in writes[:count]], most
 
 
-async def test_of_several_arms_with_one_id_the_last_stands(store: Store):
-    twice = [ArmWrite("a", vector(1)), ArmWrite("a", vector(2))]
-    done = await store.arms.upsert(UID, twice, keep_ms=KEEP_MS)
-    assert (done.version, done.added, done.updated, list(done.revisions)) == (1, 1, 1, [1, 2])
-    assert (await arms_of(store))["a"].features == vector(2)
-
-
 @pytest.mark.rest
 async def test_deleted_arms_are_named_and_their_features_stay_readable(store: Store):
     await store.arms.upsert(
@@ -174,13 +167,6 @@ async def test_deleted_arms_are_named_and_their_features_stay_readable(store: St
     assert (again.version, list(again.deleted), list(again.missing)) == (2, [], ["a", "nobody"])
     back = await store.arms.upsert(UID, [ArmWrite("a", vector(1))], keep_ms=KEEP_MS)
     assert list(back.revisions) == [3], "a revision is never used twice"
-
-
-@pytest.mark.rest
-async def test_empty_calls_change_nothing(store: Store):
-    assert (await store.arms.upsert(UID, [], keep_ms=KEEP_MS)).version == 0
-    assert (await store.arms.delete(UID, [], keep_ms=KEEP_MS)).version == 0
-    assert await store.arms.version(UID) == 0
 
 
 @pytest.mark.rest
@@ -219,16 +205,6 @@ async def test_a_time_to_keep_below_one_is_refused_and_nothing_changes(store: St
 
 
 @pytest.mark.rest
-async def test_catalogues_do_not_share_arms(store: Store):
-    await store.arms.upsert(UID, [ArmWrite("a", vector(1), b"one")], keep_ms=KEEP_MS)
-    await store.arms.upsert(OTHER_UID, [ArmWrite("a", vector(2), b"two")], keep_ms=KEEP_MS)
-    await store.arms.delete(UID, ["a"], keep_ms=KEEP_MS)
-    assert (await arms_of(store, OTHER_UID))["a"].features == vector(2)
-    assert await store.arms.documents(OTHER_UID, ["a"]) == [b"two"]
-    assert await store.arms.retired_features(OTHER_UID, 1) is None
-
-
-@pytest.mark.rest
 async def test_ten_thousand_arms_in_one_call(store: Store):
     rng = np.random.default_rng(7)
     features = [row.tobytes() for row in rng.normal(size=(10_000, 16))]
@@ -258,17 +234,6 @@ async def test_a_scan_is_exact_while_the_table_shrinks(store: Store):
     for left in (3_000, 1_400, 700, 300, 150, 80, 30, 1):
         await store.arms.delete(UID, ids[left:], keep_ms=KEEP_MS)
         assert set(await arms_of(store)) == set(ids[:left])
-
-
-@pytest.mark.rest
-async def test_large_features_and_documents_come_back_bit_for_bit(store: Store):
-    rng = np.random.default_rng(11)
-    features, document = rng.bytes(8 << 20), rng.bytes(3 << 20)
-    await store.arms.upsert(UID, [ArmWrite("a", features, document)], keep_ms=KEEP_MS)
-    assert (await arms_of(store))["a"].features == features
-    assert await store.arms.documents(UID, ["a"]) == [document]
-    await store.arms.delete(UID, ["a"], keep_ms=KEEP_MS)
-    assert await store.arms.retired_features(UID, 1) == features
 
 
 @pytest.mark.rest

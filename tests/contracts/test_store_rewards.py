@@ -48,14 +48,6 @@ async def log_of(store, partition=0):
     return list(await store.rewards.read(partition, "0-0", 100_000))
 
 
-async def test_an_empty_log(store: Store):
-    assert await log_of(store) == []
-    assert await store.learners.watermark(0) == "0-0"
-    assert await store.rewards.backlog(0) == 0
-    assert list(await store.rewards.append(0, [])) == []
-    await store.rewards.trim(0, 2**45)
-
-
 async def test_entries_come_back_in_order_and_bit_for_bit(store: Store):
     rng = np.random.default_rng(3)
     payloads = [b"", bytes(range(256)), rng.bytes(1 << 20), b"\r\n$-1\r\n"]
@@ -179,12 +171,6 @@ async def test_pages_of_the_log_cover_it_once_in_order(store: Store):
 
 
 @pytest.mark.rest
-async def test_a_page_has_at_least_one_entry(store: Store):
-    with pytest.raises(Invalid, match="count"):
-        await store.rewards.read(0, "0-0", 0)
-
-
-@pytest.mark.rest
 async def test_rewards_of_decisions_before_forgetting_are_refused(store: Store):
     assert await append(store, reward("0")) == ["accepted"]
     assert order(await forget(store, 1_000))[1] == 2
@@ -201,20 +187,6 @@ async def test_a_refused_reward_does_not_take_its_dedupe_key(store: Store):
     assert await append(store, reward("x", first="d")) == ["forgotten"]
     assert await append(store, reward("x", known=1, first="d")) == ["accepted"]
     assert (await log_of(store))[-1].first
-
-
-@pytest.mark.rest
-async def test_forgetting_again_at_the_same_time_is_the_same_entry(store: Store):
-    entry_id = await forget(store, 1_000)
-    await append(store, reward("x", known=1))
-    assert await forget(store, 1_000) == entry_id, "another entry would wipe what came after"
-    assert [e.payload for e in await log_of(store)] == [b"F", b"p"]
-
-
-@pytest.mark.rest
-async def test_a_hundred_calls_to_forget_at_one_time_leave_one_entry(store: Store):
-    ids = await asyncio.gather(*(forget(store, 1_000) for _ in range(100)))
-    assert [e.entry_id for e in await log_of(store)] == list(set(ids))
 
 
 @pytest.mark.rest

@@ -53,41 +53,6 @@ async def test_a_call_that_was_applied_is_not_applied_again(store: Store):
     )
 
 
-async def test_none_removes_a_state(store: Store):
-    ids = await fill(store, 2)
-    both = [(UID, "ann"), (UID, "bob")]
-    await store.learners.apply(0, expected="0-0", watermark=ids[0], states=dict.fromkeys(both, b"1"))
-    await store.learners.apply(
-        0, expected=ids[0], watermark=ids[1], states={(UID, "ann"): None, (UID, "eve"): None}
-    )
-    assert await checkpoints(store, 0, both) == [None, b"1"]
-
-
-async def test_a_watermark_moves_without_states(store: Store):
-    ids = await fill(store, 1)
-    assert await store.learners.apply(0, expected="0-0", watermark=ids[0], states={})
-    assert await store.learners.watermark(0) == ids[0]
-
-
-async def test_partitions_have_states_and_watermarks_of_their_own(store: Store):
-    for partition in range(store.partitions):
-        [entry_id] = await fill(store, 1, partition=partition)
-        state = b"%d" % partition
-        assert await store.learners.apply(
-            partition, expected="0-0", watermark=entry_id, states={(UID, "ann"): state}
-        )
-    for partition in range(store.partitions):
-        assert await checkpoints(store, partition, [(UID, "ann")]) == [b"%d" % partition]
-
-
-async def test_large_states_and_many_learners(store: Store):
-    [entry_id] = await fill(store, 1)
-    states = {(f"{n % 3:016x}", f"learner-{n}"): b"%d" % n * 100 for n in range(3_000)}
-    states[(UID, "large")] = b"\x00\xff" * (4 << 20)
-    assert await store.learners.apply(0, expected="0-0", watermark=entry_id, states=states)
-    assert await checkpoints(store, 0, list(states)) == list(states.values())
-
-
 async def test_of_racing_appliers_exactly_one_wins_and_its_states_stand(store: Store):
     watermark = "0-0"
     for cycle in range(20):
@@ -224,17 +189,6 @@ async def test_what_follows_a_known_entry_of_a_tail_is_read_alone(store: Store):
         assert await read(unknown) == (False, b"1", ids[1:4])
     await store.learners.apply(0, expected=ids[3], watermark=ids[4], states={ann: b"2"})
     assert await read(ids[3]) == (False, b"2", []), "the checkpoint took the place of the tail"
-
-
-async def test_another_watermark_changes_no_tail(store: Store):
-    ids, ann = await fill(store, 3), (UID, "ann")
-    call = {"expected": "0-0", "watermark": ids[0], "states": {}, "tails": {ann: [ids[0]]}}
-    assert [await store.learners.apply(0, **call), await store.learners.apply(0, **call)] == [True, False]
-    assert not await store.learners.apply(
-        0, expected=ids[1], watermark=ids[2], states={}, tails={ann: ids[1:]}
-    )
-    [found] = await store.learners.stored(0, [ann])
-    assert [entry.entry_id for entry in found.tail] == ids[:1]
 
 
 async def test_a_checkpoint_alone_is_no_change_of_a_learner(store: Store):

@@ -5,18 +5,12 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_store_folding import checkpoints
 from test_store_registry import KEEP_MS, OTHER_UID, UID, record
 
 from app.storage.store import Store
-from app.storage.types import ArmWrite, BanditChange, LearnerId
+from app.storage.types import ArmWrite, BanditChange
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
-
-
-async def test_an_empty_store_has_an_empty_registry(store: Store):
-    registry = await store.registry.read()
-    assert (registry.catalogues, registry.bandits) == ({}, {})
 
 
 async def test_a_name_belongs_to_the_record_that_came_first(store: Store):
@@ -32,15 +26,6 @@ async def test_of_a_hundred_creators_exactly_one_wins_and_all_learn_who(store: S
     assert len(set(standing)) == 1
     assert standing[0] in records
     assert (await store.registry.read()).catalogues == {"films": standing[0]}
-
-
-async def test_a_bandit_needs_its_catalogue(store: Store):
-    assert await store.registry.create_bandit("b", record(UID), catalogue="films") is None
-    assert (await store.registry.read()).bandits == {}
-    await store.registry.create_catalogue("films", record(UID))
-    assert await store.registry.create_bandit("b", record(UID), catalogue="films") == record(UID)
-    assert await store.registry.create_bandit("b", record(OTHER_UID), catalogue="films") == record(UID)
-    assert (await store.registry.read()).bandits == {"b": record(UID)}
 
 
 async def changed(
@@ -101,56 +86,10 @@ async def test_a_catalogue_in_use_stays(store: Store):
     assert (await store.registry.read()).catalogues == {}
 
 
-async def test_deleting_removes_the_arms_with_the_catalogue(store: Store):
-    await store.registry.create_catalogue("films", record(UID))
-    await store.arms.upsert(UID, [ArmWrite("a", b"12345678", b"doc")], keep_ms=KEEP_MS)
-    assert await store.registry.delete_catalogue("films", UID) == "deleted"
-    assert [batch async for batch in store.arms.scan(UID)] == []
-    assert await store.arms.documents(UID, ["a"]) == [b""]
-    assert await store.arms.version(UID) == 0
-
-
 async def test_deleting_again_finishes_what_an_interrupted_deletion_left(store: Store):
     await store.arms.upsert(UID, [ArmWrite("a", b"12345678")], keep_ms=KEEP_MS)  # as if they had been left
     assert await store.registry.delete_catalogue("films", UID) == "missing"
     assert [batch async for batch in store.arms.scan(UID)] == []
-
-
-async def test_deleting_spares_a_successor_of_the_same_name(store: Store):
-    await store.registry.create_catalogue("films", record(OTHER_UID))
-    await store.registry.create_bandit("b", record(OTHER_UID), catalogue="films")
-    assert await store.registry.delete_bandit("b", UID, catalogue="films") is False
-    assert await store.registry.delete_catalogue("films", UID) == "missing"
-    registry = await store.registry.read()
-    assert set(registry.catalogues) == {"films"}
-    assert set(registry.bandits) == {"b"}
-    assert await store.registry.delete_catalogue("films", OTHER_UID) == "in_use"
-
-
-async def test_deleting_a_bandit_of_another_catalogue_changes_nothing(store: Store):
-    await store.registry.create_catalogue("films", record(UID))
-    await store.registry.create_catalogue("books", record(OTHER_UID))
-    await store.registry.create_bandit("b", record(UID), catalogue="films")
-    assert await store.learners.apply(
-        0, expected="0-0", watermark="1-1", states={LearnerId(UID, "ann"): b"1"}
-    )
-    assert await store.registry.delete_bandit("b", UID, catalogue="books") is False
-    assert await checkpoints(store, 0, [LearnerId(UID, "ann")]) == [b"1"]
-    assert (await store.registry.read()).bandits == {"b": record(UID)}
-    assert await store.registry.delete_bandit("b", UID, catalogue="films") is True
-    assert await store.registry.delete_catalogue("films", UID) == "deleted"
-
-
-async def test_deleting_a_bandit_removes_its_states_and_no_others(store: Store):
-    await store.registry.create_catalogue("films", record(UID))
-    await store.registry.create_bandit("b", record(UID), catalogue="films")
-    states = {LearnerId(UID, "ann"): b"1", LearnerId(UID, "bob"): b"2", LearnerId(OTHER_UID, "ann"): b"3"}
-    for partition in range(store.partitions):
-        assert await store.learners.apply(partition, expected="0-0", watermark="1-1", states=states)
-    assert await store.registry.delete_bandit("b", UID, catalogue="films") is True
-    for partition in range(store.partitions):
-        assert await checkpoints(store, partition, list(states)) == [None, None, b"3"]
-    assert await store.registry.delete_bandit("b", UID, catalogue="films") is False
 
 
 async def test_a_catalogue_is_never_deleted_under_a_new_bandit(store: Store):

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import numpy as np
 import pytest
 
 from examples import demo, service
@@ -71,53 +70,9 @@ def test_real_ratings(capsys: pytest.CaptureFixture[str], real_movielens: Path) 
     assert regret["Sub-TS"] < regret["random"] - 5
 
 
-def small_game(*, good: int) -> Environment:
-    """Three learners, 80 arms in 4 dimensions, of which each learner likes ``good`` of the first 20."""
-    rng = np.random.default_rng(8)
-    means = np.zeros((3, 80))
-    for row in means:
-        row[rng.choice(20, good, replace=False)] = 1.0
-    return Environment(
-        "small",
-        "",
-        "per_key",
-        ["a", "b", "c"],
-        rng.standard_normal((80, 4)),
-        means,
-        np.ones((3, 3)),
-        None,
-        [20, 50, 80],
-        20,
-        0.0,
-        {"Sub-TS": {"policy": "sub_ts"}, "exact TS": {"policy": "linear_ts"}},
-    )
-
-
 def play(game: Environment, *, repeats: bool) -> Outcome:
     with service.temporary_service() as server:
         return Player(game, server, threads=2, repeats=repeats, seed=1).play()
-
-
-@pytest.mark.slow
-def test_without_repeats_every_good_arm_counts_once() -> None:
-    regrets = play(small_game(good=3), repeats=False).regrets
-    for found in regrets.values():
-        assert (found.sum(axis=1) >= 60 - 3).all()
-        assert (found[:, :20].sum(axis=1) == 20 - 3).all()  # all arms that were there, once each
-
-
-def test_a_difference_is_told_only_where_there_is_one() -> None:
-    earned = {"Sub-TS": np.array([1.0, 1.2, 1.1]), "random": np.array([0.1, 0.0, 0.2])}
-    assert demo.compared(True, earned, "random").startswith(
-        "Sub-TS earned more than random: 1.10 against 0.10"
-    )
-    turned = dict(reversed(earned.items()))
-    assert demo.compared(True, turned, "Sub-TS").startswith("random earned less than Sub-TS")
-    close = {"Sub-TS": np.array([1.0, 1.2, 1.1]), "exact TS": np.array([1.1, 1.1, 1.1])}
-    assert "no difference can be told" in demo.compared(False, close, "exact TS")
-    assert "no difference can be told" in demo.compared(
-        False, {name: row[:1] for name, row in earned.items()}, "random"
-    )
 
 
 def test_data_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,12 +84,6 @@ def test_a_service_that_does_not_start() -> None:
     unknown = service.temporary_service("--out-of-order")
     with pytest.raises(service.StartError, match="--out-of-order"), unknown:
         pytest.fail("it started")
-
-
-def test_settings_of_the_environment_do_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHORTLIST_REDIS_URL", "redis://127.0.0.1:1")
-    with service.temporary_service() as server, server.connect() as client:
-        assert client.status().store == "always"
 
 
 # Whoever is started in the background of a shell is born deaf to SIGINT.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.records.records import CatalogueRecord
 from shortlist.index.cancellation import Cancelled
 from tests.indexes.brute_force import limit
-from waiting import wait_until_sync
 
 DIM = 4
 ODD = parse({"odd": True})
@@ -229,55 +227,6 @@ def test_what_serves_goes_on_when_planning_fails_or_is_stopped(monkeypatch, capl
         assert len(raised) == left
     assert [record.message for record in caplog.records] == ["planning a filter of c failed"]
     check(views, catalogue)
-
-
-def test_nothing_is_planned_for_a_while_after_a_plan(monkeypatch) -> None:
-    views = views_with(replace(ANY_SIZE, cooldown=1e9))
-    catalogue, plans = of_arms(1_000), Plans(monkeypatch, (0, 10.0))
-    ask(views, catalogue, PLAN_AFTER)
-    catalogue.index.remove([str(arm) for arm in range(500)])
-    ask(views, catalogue, PLAN_AFTER)
-    assert plans.count == 1
-
-
-def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
-    """Arms that came while another filter was planned are in the snapshot as well as in the rows."""
-    asyncio.run(plan_two(monkeypatch))
-
-
-async def plan_two(monkeypatch) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-    plans, planned = Plans(monkeypatch, (0, 10.0)), []
-
-    def slow(snapshot, eligible, options, **rest):
-        begun.set()
-        assert go_on.wait(30)
-        planned.append(eligible.count)
-        return plans.plan(snapshot, eligible, options)
-
-    monkeypatch.setattr(filtered_snapshots, "plan_filter", slow)
-    catalogue, views = of_arms(100), views_with()
-    filters = [parse({"odd": odd}) for odd in (True, False)]
-    for wanted in filters:
-        for _ in range(PLAN_AFTER):
-            await views.of(catalogue, wanted)
-    await asyncio.to_thread(wait_until_sync, begun.is_set, what="the first filter is planned")
-    upsert(catalogue, 100, 300)
-    for wanted in filters:
-        assert (await views.of(catalogue, wanted)).size == 150
-    go_on.set()
-    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
-    assert planned == [50, 150]
-    assert {status.reason for status in views.in_use(catalogue, 2)} == {"told"}
-
-
-def test_long_filters_count_for_what_they_take_and_are_not_shown() -> None:
-    catalogue, views = of_arms(10), FilteredSnapshots(capacity_bytes=1 << 20)
-    for name in "abc":
-        asyncio.run(views.of(catalogue, parse({name: {"$in": [f"{i:08000}" for i in range(50)]}})))
-    assert 1 << 20 < views.bytes < 2 << 20  # the newest alone
-    asyncio.run(views.of(catalogue, ODD))
-    assert [status.filter for status in views.in_use(catalogue, 10)] == [{"odd": True}]
 
 
 def test_a_copy_counts_for_the_memory_that_it_takes(monkeypatch) -> None:

@@ -87,13 +87,6 @@ def test_a_copy_follows_any_changes_and_earlier_ones_stay_true(count: int, seed:
         check(*each)
 
 
-@pytest.mark.parametrize("count", [1, 2_048 * 2, 2_049 * 2, 2_048 * 2 + 1_024 * 2])
-def test_the_best_are_found_where_all_norms_are_equal(count: int):
-    shop = Shop(count, length=2.5)
-    snapshot, eligible = shop.now()
-    check(RowCopy.of(snapshot.table, eligible), snapshot)
-
-
 def circle(count: int) -> np.ndarray:
     angles = np.linspace(0.0, 2 * np.pi, count, endpoint=False)
     return np.stack((np.cos(angles), np.sin(angles)), axis=1)
@@ -176,21 +169,6 @@ def test_following_a_change_copies_what_changed_alone():
     assert copy.order.later is before
     assert len(copy) == 1_001
     check(copy, snapshot)
-
-
-@pytest.mark.parametrize(("count", "later"), [(100, 0), (2 * MANY, 5)])
-def test_staleness_counts_what_makes_a_search_slower(count: int, later: int):
-    """Rows that went are scanned with the others. Those that came to many are always scanned."""
-    shop = Shop(count)
-    snapshot, eligible = shop.now()
-    copy = RowCopy.of(snapshot.table, eligible)
-    assert copy.staleness == 0.0
-    shop.describe(range(1, 11, 2), is_inside=True)
-    shop.describe([0, 2], is_inside=False)
-    snapshot, eligible = shop.now(eligible)
-    followed = copy.followed(snapshot.table, eligible)
-    assert followed.staleness == pytest.approx((2 + later) / (count // 2 + 3))
-    assert followed.memory_bytes > copy.memory_bytes
 
 
 def test_a_copy_of_another_precision_or_table_cannot_follow():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import threading
 import tracemalloc
@@ -58,24 +57,6 @@ def test_large_columns_stay_right_when_two_thirds_are_replaced_and_the_table_com
     ]
 
 
-@pytest.mark.parametrize("left", [1, 40, 90])
-def test_large_columns_stay_right_when_few_entries_are_left(left):
-    documents = documents_of(500, seed=4)
-    table = table_of(documents)
-    kept = random.Random(left).sample(range(500), left)
-    position = np.full(500, -1)
-    position[kept] = np.arange(left)
-    table.moved(position)
-    view = table.snapshot()
-    assert (view.generation, view.entries) == (1, left)
-    for document in WANTED:
-        wanted = parse(document)
-        assert answers(view, wanted, left) == [wanted.matches(*documents[row]) for row in kept]
-    for field in ("sizes", "mixed", "serial", "title", "rare", "tags", "maker.name"):
-        found = view.values_of(field, np.arange(left))
-        assert [set(values) for values in found] == [labelled(documents[row], field) for row in kept]
-
-
 def test_views_can_be_asked_while_the_table_is_appended_to():
     documents = documents_of(3_000, seed=5)
     table = table_of(documents[:1_000])
@@ -125,11 +106,6 @@ def test_entries_keep_their_numbers_until_the_generation_grows():
     assert view.evaluate(parse({"a": 5})).tolist() == [False, True]
 
 
-def test_the_rows_of_a_view_cannot_be_changed():
-    with pytest.raises(ValueError, match="read-only"):
-        table_of([NOTHING]).snapshot().rows[0] = 3
-
-
 def test_rows_and_documents_that_do_not_fit_are_refused():
     table = table_of([NOTHING, NOTHING])
     with pytest.raises(InvalidShape):
@@ -137,30 +113,6 @@ def test_rows_and_documents_that_do_not_fit_are_refused():
     with pytest.raises(InvalidShape):
         table.moved(np.array([0]))
     assert table.snapshot().rows.tolist() == [0, 1]
-
-
-def test_blocks_are_few_however_entries_come():
-    one_by_one = table_of([((), {"a": i % 7}) for i in range(2_000)], [1] * 2_000)
-    assert len(one_by_one.snapshot().blocks) <= 12
-    falling = table_of([((), {"a": 1})] * 5_050, list(range(100, 0, -1)))
-    assert len(falling.snapshot().blocks) <= 14
-
-
-def test_only_blocks_with_new_entries_are_read():
-    view = table_of([((), {"a": i}) for i in range(950)], [600, 250, 80]).snapshot()
-    wanted = parse({"a": {"$gte": 0}, "b": {"$exists": False}})
-    sizes = [block.size for block in view.blocks]
-    assert sizes == [600, 250, 80, 20]
-    assert view.work(wanted, 949) < view.work(wanted) / 5
-    assert view.work(wanted, 950) == view.work(wanted, 10**6) < 500
-
-
-def test_work_tells_orders_of_strings_from_cheap_conditions():
-    view = table_of([((), {"title": f"t{i}", "price": i / 7}) for i in range(2_000)]).snapshot()
-    cheap = view.work(parse({"price": {"$lt": 3}}))
-    assert 2_000 <= cheap < 10_000
-    assert view.work(parse({"title": {"$lt": "t3"}})) > 10 * cheap
-    assert view.work(parse({"title": {"$in": [f"t{i}" for i in range(1_000)]}})) > 2_000 + 1_000
 
 
 def shop(count: int, seed: int) -> list[Any]:
@@ -217,14 +169,6 @@ def test_keys_of_their_own_cost_memory_in_proportion(keys_each):
     # The name of a field is a string, a number and two places where they stand; its value costs 14 bytes.
     assert taken < 300 * 20_000
     assert taken / 1.4 < table.memory_bytes < taken * 1.4
-
-
-def test_long_lists_cost_a_few_bytes_for_each_member():
-    table = AttributeTable()
-    for row in range(100):
-        table.append(np.array([row]), [((), {"a": list(range(row, row + 1_000))})])
-    assert table.memory_bytes < 10 * 100_000
-    assert table.snapshot().evaluate(parse({"a": 1_050})).sum() == 49
 
 
 def test_strings_and_fields_that_nobody_uses_are_freed():

@@ -105,27 +105,6 @@ def test_a_file_cut_short_is_refused(path, features, keep):
     assert read(path, filled(features)) is None
 
 
-@pytest.mark.parametrize("junk", [b"", b"x", b"SLGRAPH1", b"SLGRAPH1" + b"\xff" * 200, b"\0" * 5_000])
-def test_junk_is_refused(path, features, junk):
-    path.write_bytes(junk)
-    assert read(path, filled(features)) is None
-    path.write_bytes(junk)
-    index = filled(features, OPTIONS, cache=path)
-    maintain(index)
-    assert index.status().kind == "hnsw"
-    assert read(path, index) is not None
-
-
-def test_bytes_behind_the_end_are_refused(path, features):
-    path.write_bytes(path.read_bytes() + b"\0")
-    assert read(path, filled(features)) is None
-
-
-def test_a_missing_file_or_a_folder_in_its_place_is_refused(tmp_path, features):
-    assert read(tmp_path / "none", filled(features)) is None
-    assert read(tmp_path, filled(features)) is None
-
-
 def test_another_dimension_or_shape_is_refused(path, features):
     assert read(path, filled(features[:, :4].copy())) is None
     assert read(path, filled(features), IndexOptions(m=7, ef_construction=20)) is None
@@ -183,10 +162,6 @@ def test_a_graph_of_the_first_arms_alone_serves_them(tmp_path):
         found, best = snapshot.search(query, 5), snapshot.search_exact(query, 5)
         fresh = best.rows[best.rows >= 2_000]
         assert np.isin(fresh, found.rows).all()
-
-
-def test_no_arms_no_graph(path):
-    assert read(path, LiveIndex(DIM)) is None
 
 
 def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path, features):

@@ -138,23 +138,6 @@ def test_an_arm_that_died_while_the_graph_was_copied_may_die_again():
 
 
 @pytest.mark.rest
-def test_rows_may_have_other_numbers_since():
-    features = gaussian(1_500, 8)
-    index = filled(features[:1_000])
-    graph = built(index.snapshot().table)
-    index.remove(ids(0, 50))
-    graph.tombstone(np.arange(50))
-    left = LiveIndex(8)
-    left.upsert(ids(50, 1_500), features[50:], range(50, 1_500))
-    graph = graph.moved(np.append(np.full(50, -1), np.arange(950)), 950)
-    view = left.snapshot().table
-    other = grown(graph, view)
-    assert sorted(other.rows[:1_450]) == list(range(1_450))
-    for query in gaussian(20, 8, seed=2):
-        assert other.search(view, query, 1).rows == scan(view, query, 1).rows
-
-
-@pytest.mark.rest
 @pytest.mark.parametrize(("times", "fits"), [(1.0, True), (1e3, False)])
 def test_arms_that_are_much_longer_do_not_fit(times, fits):
     features = gaussian(1_100, 8)
@@ -164,16 +147,6 @@ def test_arms_that_are_much_longer_do_not_fit(times, fits):
     graph = built(index.snapshot().table)
     upsert(index, features, 1_000, 1_100)
     assert (grown(graph, index.snapshot().table) is not None) == fits
-
-
-@pytest.mark.rest
-def test_arms_without_a_length_say_nothing_of_the_scale():
-    features = np.zeros((1_100, 8))
-    features[1_000:] = gaussian(100, 8)
-    index = filled(features[:1_000])
-    graph = built(index.snapshot().table)
-    upsert(index, features, 1_000, 1_100)
-    assert grown(graph, index.snapshot().table) is None
 
 
 @pytest.mark.rest

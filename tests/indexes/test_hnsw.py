@@ -52,28 +52,6 @@ def test_recall_does_not_depend_on_the_scale_of_the_features(dim, scale):
     assert quality.ratio_mean >= 0.99
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e30, 1e200])
-def test_recall_does_not_depend_on_the_scale_of_the_query(scale):
-    view = view_of(gaussian(500, 6))
-    graph = built(view)
-    for query in gaussian(20, 6, seed=3):
-        assert np.array_equal(graph.search(view, query * scale, 1).rows, graph.search(view, query, 1).rows)
-
-
-def test_several_threads_build_a_graph_as_good():
-    view = view_of(gaussian(6_000, 8))
-    probes = solve(view, gaussian(100, 8, seed=2))
-    graph = built(view, threads=2)
-    assert measure(lambda query: graph.search(view, query, 1), probes).recall_at_1 >= 0.95
-
-
-def test_one_thread_and_one_seed_build_one_graph():
-    view = view_of(gaussian(800, 8))
-    one, other = built(view, ef=8), built(view, ef=8)
-    for query in gaussian(30, 8, seed=3):
-        assert np.array_equal(one.nearest(query, 8), other.nearest(query, 8))
-
-
 def test_the_dead_are_neither_returned_nor_do_they_crowd_out_the_living():
     features = of_one_length(1_000, 8)
     features[:90] *= 1.1
@@ -91,15 +69,6 @@ def test_the_dead_are_neither_returned_nor_do_they_crowd_out_the_living():
         assert not set(found.rows.tolist()) & set(longest.tolist())
         hits += found.rows[0] == snapshot.search_exact(query, 1).rows[0]
     assert hits >= 95
-
-
-def test_an_arm_that_died_in_the_view_but_is_not_marked_is_left_out():
-    index = filled(gaussian(300, 4))
-    graph = built(index.snapshot().table)
-    query = gaussian(1, 4, seed=1)[0]
-    best = graph.search(index.snapshot().table, query, 3).rows
-    index.remove([str(best[0])])
-    assert graph.search(index.snapshot().table, query, 2).rows.tolist() == best[1:].tolist()
 
 
 def test_who_dies_while_the_graph_is_built_is_marked_when_it_serves():
@@ -124,17 +93,6 @@ def test_the_excluded_are_replaced_by_the_next_best(excluded):
         exclude = best[:excluded]
         found = graph.search(view, query, 5, exclude)
         assert found.rows.tolist() == best[excluded : excluded + 5].tolist()
-
-
-@pytest.mark.parametrize("excluded", [100, 256, 257, 400])
-def test_a_long_list_of_excluded_arms(excluded):
-    view = view_of(gaussian(1_000, 6))
-    graph = built(view, ef=128)
-    for query in gaussian(20, 6, seed=5):
-        exclude = scan(view, query, excluded).rows
-        found = graph.search(view, query, 5, exclude)
-        assert not set(found.rows.tolist()) & set(exclude.tolist())
-        assert found.scores[0] >= 0.95 * scan(view, query, 1, exclude).scores[0]
 
 
 def test_unreachable_arms_make_it_ask_for_a_scan():
@@ -166,18 +124,6 @@ def test_more_than_it_holds_makes_it_ask_for_a_scan():
     graph.tuned(64, shortlist=10, most=20)
     assert graph.search(view, query, 11) is None
     assert graph.search(view, query, 1, np.arange(11)) is None
-
-
-def test_all_arms_deleted():
-    index = filled(gaussian(200, 4), IndexOptions(kind="hnsw"))
-    maintain(index)
-    index.remove([str(row) for row in range(200)])
-    assert index.snapshot().search(np.ones(4), 3).rows.size == 0
-    maintain(index)
-    index.upsert(["new"], np.ones((1, 4)), [500])
-    assert index.snapshot().search(np.ones(4), 3).rows.size == 1
-    maintain(index)
-    assert [index.snapshot().id_of(row) for row in index.snapshot().search(np.ones(4), 3).rows] == ["new"]
 
 
 def test_the_load_of_a_dead_arm_is_how_often_it_is_found():
@@ -338,11 +284,3 @@ def test_what_a_graph_proposes_are_the_best_of_its_arms_and_none_that_may_not_be
         found += np.isin(scan(now, query, 10, exclude).rows, rows).mean()
     assert found >= 0.97 * 50
     assert graph.propose(view, query, 2_001, NO_ROWS) is None  # more than it has
-
-
-def test_a_build_tells_how_much_of_it_is_inserted():
-    view, shares = view_of(gaussian(10_000, 2)), list[float]()
-    rows = longest_first(view, view.live_rows)
-    shape = {"m": 4, "ef_construction": 8, "seed": 1, "threads": 1, "check": lambda: None}
-    HnswGraph.build(view, rows, **shape, advance=shares.append)
-    assert shares == [0.0, 0.4, 0.9, 1.0]  # 4,000 by one thread, then 5,000 at once

@@ -9,9 +9,8 @@ import pytest
 
 from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, Maintenance
-from shortlist.index import hnsw, planner
+from shortlist.index import hnsw
 from shortlist.index.cancellation import Cancellation
-from shortlist.index.exact import ScanCost, measured_scan_cost
 from tests.indexes.brute_force import filled, limit, maintain
 
 pytestmark = pytest.mark.rest
@@ -47,14 +46,6 @@ def most_are_dead(index):
     """As if nine tenths of the arms that a search comes across were dead."""
     index.content.structure.degradation.load = 0.9 * index.content.plan.ef_search
     index._snapshot = None  # private: limits changed below a view that is cached
-
-
-def test_nothing_is_due_after_maintenance_nor_for_small_exact_catalogues(index):
-    assert index.begin_maintenance() is None
-    assert filled(of_one_length(2_000, 8)).begin_maintenance() is None
-    assert filled(of_one_length(2_000, 8)).status().reason == planner.SMALL
-    assert filled(of_one_length(2_000, 8), HNSW).status().reason == "not measured yet"
-    assert filled(np.empty((0, 8)), HNSW).begin_maintenance() is None
 
 
 def test_a_catalogue_settles_a_while_after_its_last_change(index):
@@ -122,16 +113,6 @@ def test_a_catalogue_that_became_small_loses_its_graph():
     assert maintain(index) == ["plan"]
     assert index.status().arms_in_graph == 0
     assert index.begin_maintenance() is None
-
-
-def test_growth_and_shrinking_fall_due(index):
-    measured(index, scan_us=1.0, expected_us=1e6)
-    add(index, 2_000, 999)
-    assert index.begin_maintenance() is None
-    add(index, 2_999, 2)
-    assert maintain(index) == ["plan"]
-    index.remove([str(row) for row in range(3_001 // 3 + 1)])
-    assert maintain(index)[-1] == "plan"
 
 
 def test_a_graph_that_is_not_to_be_added_to_is_built_anew_for_what_came(index, monkeypatch):
@@ -222,29 +203,6 @@ def test_all_work_takes_turns_and_what_is_long_gives_way(index, monkeypatch):
         assert calls[0] == (kind, "turn")
         assert calls.count((kind, "turn")) == 1
         assert ((kind, "give_way") in calls) == isinstance(job, Maintenance)
-
-
-def test_a_job_is_finished_once(index):
-    add(index, 2_000, 1_500)
-    job = index.begin_maintenance()
-    job.run()
-    index.finish(job)
-    structure = index.snapshot().structure
-    add(index, 3_500, 500)
-    index.finish(job)
-    assert index.snapshot().structure is structure
-    assert index.status().fresh == 500
-
-
-def test_until_a_scan_is_timed_its_time_is_that_of_this_machine(monkeypatch):
-    features = of_one_length(100, 8)
-    with monkeypatch.context() as patch:
-        patch.setattr("app.indexes.serving.measured_scan_cost", lambda: ScanCost(call_us=5.0, number_us=0.5))
-        index = filled(features)
-        index.snapshot()
-    assert index.snapshot().expected_us == 5.0 + 0.5 * 800
-    assert filled(features).snapshot().expected_us == measured_scan_cost().us(800)
-    assert measured_scan_cost().us(10_000_000) > measured_scan_cost().us(1_000) > 0.0
 
 
 def test_status_counts(index):

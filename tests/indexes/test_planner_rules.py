@@ -7,9 +7,9 @@ import pytest
 
 from app.filters.attributes import AttributeTable
 from app.indexes.snapshot import Snapshot
-from planned_tables import BUILD, build, decide, gaussian, measure, of_one_length, timed_as, view_of
+from planned_tables import build, decide, gaussian, measure, of_one_length, timed_as, view_of
 from shortlist.index import planner
-from shortlist.index.planner import IndexOptions, core, plan, reserve_of
+from shortlist.index.planner import IndexOptions, core, reserve_of
 from shortlist.index.probes import SERVED, Quality, Trial, compare, make_queries, queries_like, solve
 from tests.indexes.brute_force import filled, maintain, measure_anew
 
@@ -19,13 +19,6 @@ pytestmark = pytest.mark.rest
 def measured_as(monkeypatch, recall, speedup):
     quality = Quality(recall, 0.9985, 0.9, recall_error=0.005)
     monkeypatch.setattr(planner, "compare", lambda *_: Trial(quality, us=10.0, exact_us=10.0 * speedup))
-
-
-def test_an_exact_index_is_only_timed():
-    view = view_of(gaussian(300, 8))
-    decided, structure = plan(view, IndexOptions("exact"), BUILD, recent=(), rng=np.random.default_rng(1))
-    assert (decided.kind, structure) == ("exact", None)
-    assert decided.expected_us > 0
 
 
 def lognormal(count, dim):
@@ -126,26 +119,6 @@ def test_below_the_floor_a_live_index_says_so_and_scans(monkeypatch):
     assert index.snapshot().search(np.ones(8), 3).exact
 
 
-def test_the_owner_overrules_the_measurement():
-    assert decided_kind("hnsw") == "hnsw"
-    assert decided_kind("exact") == decided_kind("auto") == "exact"
-    index = filled(gaussian(500, 8), IndexOptions(kind="hnsw", ef_search=77))
-    maintain(index)
-    assert index.status().ef_search == 77
-
-
-def decided_kind(kind):
-    index = filled(gaussian(500, 8), IndexOptions(kind=kind))
-    maintain(index)
-    return index.snapshot().kind
-
-
-def test_norms_that_overflow_are_never_given_to_a_graph():
-    view = view_of(gaussian(200, 4) * 1e160)
-    decided, structure = decide(view, wanted=True)
-    assert (decided.kind, structure) == ("exact", None)
-
-
 def test_the_core_holds_the_arms_that_win_on_probes_it_was_not_chosen_by():
     view = view_of(gaussian(20_000, 8))
     chosen = core_of(view, gaussian(400, 8, seed=1))
@@ -194,18 +167,6 @@ def test_the_core_holds_short_arms_when_those_win():
     chosen = core_of(view, queries)
     assert (len(chosen.rows), chosen.reserve, len(chosen.substitutes)) == (2_000, 0, 0)
     assert (solve(view, queries).best < 0).all()
-
-
-def test_probes_know_the_best_arm():
-    features = gaussian(9_000, 5)
-    index = filled(features)
-    index.remove([str(row) for row in range(0, 9_000, 3)])
-    view = index.snapshot().table
-    probes = solve(view, gaussian(50, 5, seed=2))
-    scores = features @ probes.queries.T
-    scores[::3] = -np.inf
-    assert probes.winners.tolist() == scores.argmax(axis=0).tolist()
-    np.testing.assert_allclose(probes.best, scores.max(axis=0), rtol=1e-12)
 
 
 def test_quality_counts_misses_and_what_they_cost():
@@ -267,14 +228,6 @@ def test_a_search_is_as_good_as_where_it_is_worse():
     found = trial.least
     assert (found.recall_at_1, trial.quality.recall_at_1) == (0.75, 0.9375)
     assert found.ratio_mean == pytest.approx(5 / 6)
-
-
-def test_searches_feed_the_probes_of_the_next_plan():
-    index = filled(gaussian(500, 8), IndexOptions(kind="hnsw"))
-    for query in gaussian(300, 8, seed=3):
-        index.snapshot().search(query, 1)
-    job = index.begin_maintenance()
-    assert len(job.recent) == 256
 
 
 @pytest.mark.parametrize("compacted", [False, True])

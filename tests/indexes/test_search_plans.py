@@ -117,23 +117,6 @@ def let_in(snapshot, document, before=None):
     return eligible_rows(parse(document), snapshot.table, snapshot.attributes, before)
 
 
-def test_rows_are_gathered_piece_by_piece():
-    """Of so many numbers each that a piece has eight rows, and the last one five."""
-    features = np.random.default_rng(0).standard_normal((60, 4_096))
-    view, rows = filled(features).snapshot().table, np.arange(1, 60, 2)[:29]
-    for query in features[:4]:
-        found = filtered_search.gather(view, rows, query, 3)
-        assert found.rows.tolist() == best_of(view.features, rows.tolist(), query, 3)
-
-
-@pytest.mark.parametrize("count", [32_767, 32_768, 70_000])
-def test_scores_are_struck_out_piece_by_piece(count):
-    scores, let_in = np.arange(count, dtype=np.float32), np.arange(count) % 3 > 0
-    expected = np.where(let_in, scores, -np.inf)
-    filtered_search.strike_out(scores, let_in)
-    assert scores.tolist() == expected.tolist()
-
-
 @pytest.mark.parametrize(("count", "gathered"), [(5, True), (6, False)])
 def test_few_arms_are_gathered(count, gathered, monkeypatch):
     """A gathered row takes as long as seven: five of 40 are few, six are not."""
@@ -145,16 +128,6 @@ def test_few_arms_are_gathered(count, gathered, monkeypatch):
     filtered_search.search_exactly(snapshot.table, eligible, QUERIES[0], 1, NO_ROWS)
     assert asked == ["gather" if gathered else "mask"]
     assert filtered_search.exact_reads(snapshot.table, eligible) == min(7 * count, 40) * DIM
-
-
-def test_room_for_scores_is_kept_up_to_a_size():
-    few = filtered_search.reused_scores(100, np.dtype(np.float32))
-    assert np.shares_memory(few, filtered_search.reused_scores(50, np.dtype(np.float32)))
-    assert not np.shares_memory(few, filtered_search.reused_scores(100, np.dtype(np.float64)))
-    most = filtered_search.reused_scores(262_144, np.dtype(np.float32))
-    assert np.shares_memory(most, filtered_search.reused_scores(262_144, np.dtype(np.float32)))
-    more = filtered_search.reused_scores(262_145, np.dtype(np.float32))
-    assert not np.shares_memory(more, filtered_search.reused_scores(262_145, np.dtype(np.float32)))
 
 
 # What serves a catalogue
@@ -175,14 +148,6 @@ def test_the_core_and_its_substitutes_are_counted_on_arms_of_known_lengths(live,
     standing = min(expected + 15 * reserve, live - 1)
     assert sorted(chosen.substitutes.tolist()) == list(range(expected, standing))
     assert count <= expected
-
-
-def test_where_most_arms_can_win_all_are_taken():
-    """Three quarters of them is most."""
-    features = np.vstack((np.ones(8), np.linspace(1.0, 0.0, 8))).T
-    view = filled(features).snapshot().table
-    chosen = core(view, solve(view, np.tile([[0.0, -1.0]], (60, 1)), reserve=reserve_of(view)))
-    assert (len(chosen.rows), chosen.reserve, len(chosen.substitutes)) == (8, 0, 0)
 
 
 @pytest.mark.parametrize(

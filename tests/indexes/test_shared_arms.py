@@ -100,9 +100,6 @@ def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
     assert list(ids) == names
 
 
-DOCUMENT = {"tag": ["even"], "big": 2**60 + 1}
-
-
 def group(folder: Path, limits: IndexLimits = IndexLimits()) -> tuple[LiveIndex, LiveIndex]:
     """A maker and another, which have the same arms and documents."""
     rng = np.random.default_rng(8)
@@ -302,24 +299,6 @@ def test_a_full_disk_leaves_what_serves(tmp_path: Path, monkeypatch: pytest.Monk
     assert isinstance(share(maker), Publishing), "it is made as soon as there is room"
 
 
-@pytest.mark.rest
-def test_what_has_no_room_to_read_a_graph_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The process says why, and the publication stays for the others."""
-    maker, other = group(tmp_path)
-    built(maker)
-
-    def full(*arguments: object, **named: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("shortlist.index.graph_file.load", full)
-    with pytest.raises(OSError, match="No space left"):
-        share(other)
-    assert SharedArms(tmp_path / "shared", lambda: False).current == 1
-    monkeypatch.undo()
-    share(other)
-    assert other.snapshot().kind == "hnsw"
-
-
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -348,26 +327,6 @@ def test_a_file_that_was_damaged_is_never_served_and_made_again(
     share(other)
     assert other.snapshot().kind == "hnsw"
     assert let_in(other, tags="even") == {str(row) for row in range(0, 300, 2)}
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    "constant",
-    ["shared_files._ARM_FORMAT", "shared_files._COLUMN_FORMAT", "publishing._FORMAT"],
-)
-def test_files_of_another_version_are_made_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, constant: str
-) -> None:
-    maker, other = group(tmp_path)
-    monkeypatch.setattr(f"app.indexes.{constant}", 99)
-    share(maker)
-    monkeypatch.undo()
-    share(other)
-    assert "format 99, not " in caplog.text
-    assert other.sharing.adopted is None
-    assert isinstance(share(maker), Publishing)
-    share(other)
-    assert other.sharing.adopted == 2
 
 
 class Killed(BaseException):

@@ -1,6 +1,5 @@
 """Learners read out whole, and given to others: bit for bit, once, and found again by a replay."""
 
-import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -39,33 +38,6 @@ async def copied(service: HeadlessService, bandit: Bandit, limit: int = 100) -> 
         found |= {key: state_to_bytes(state) for key, state in page}
         if cursor is None:
             return found
-
-
-@pytest.mark.parametrize("limit", [1, 2, 100])
-async def test_every_learner_is_on_one_page(service: HeadlessService, limit: int):
-    bandit = await taught(service)
-    assert sorted(await copied(service, bandit, limit)) == sorted(KEYS)
-
-
-async def test_pages_of_large_learners_are_short(service: HeadlessService):
-    bandit = await taught(service)
-    service.parts.learner_copies.page_bytes = 1
-    page, cursor = await service.parts.learner_copies.page(bandit, None, 100)
-    assert len(page) == 1
-    assert cursor is not None
-    assert sorted(await copied(service, bandit)) == sorted(KEYS)
-
-
-async def test_learners_that_are_a_tail_are_found(service: HeadlessService):
-    """A learner of many numbers is written whole now and then; until then it is the entries of its tail."""
-    await service.catalogue("w", dim=64)
-    bandit = await service.bandit(catalogue="w")
-    for number in range(5):
-        await service.observe(bandit, f"o{number}", key="ann", arm="a1")
-    partition = LearnerId(bandit.uid, "ann").partition(service.store.partitions)
-    (stored,) = await service.store.learners.stored(partition, [LearnerId(bandit.uid, "ann")])
-    assert stored.tail
-    assert list(await copied(service, bandit)) == ["ann"]
 
 
 @pytest.mark.parametrize(
@@ -126,18 +98,6 @@ async def test_a_state_that_comes_after_a_reward_changes_nothing(service: Headle
     await copies.append_state(other, LearnerId(other.uid, "bob"), data)
     assert await copied(service, other) == before
     assert (await compare(service.store)).different == []
-
-
-async def test_many_at_once(service: HeadlessService):
-    bandit = await taught(service)
-    states = await copied(service, bandit)
-    other = await service.bandit("other", "w")
-    give = service.parts.learner_copies.give
-    done = await asyncio.gather(
-        *(give(other, LearnerId(other.uid, key), state) for key, state in states.items() for _ in range(3))
-    )
-    assert sum(done) == len(states)
-    assert await copied(service, other) == states
 
 
 async def test_a_forgotten_learner_takes_a_state_again(service: HeadlessService):

@@ -56,24 +56,6 @@ def test_a_policy_that_is_worse_for_certain_is_named(policy: float, worse: bool)
     assert report_of(rows).warnings == [reports.POLICY_WORSE_THAN_HOLDOUT] * worse
 
 
-def test_a_list_has_the_bounds_of_all_its_arms():
-    rows = [row(1.0, 1.0, 1.0, arms="abc", group="policy") for _ in range(500)]
-    found = report_of(rows).groups[0]
-    assert found.mean_reward == 3.0
-    assert found.interval is not None
-    assert 2.5 < found.interval[0] < found.interval[1] == 3.0
-
-
-def test_a_value_beyond_the_bounds_has_none():
-    """Bounds that were narrowed later do not hold for what came before."""
-    rows = [row(3.0, group="policy"), *(row(0.5, group="policy") for _ in range(200))]
-    assert report_of(rows).interval_kind == "asymptotic"
-    third = 1.0 / 3.0
-    rounded = row(third + third, third, 0.1 + 0.2, arms="abc", group="policy")
-    assert report_of([rounded], Terms(0.0, 0.0, 0.3)).interval_kind == "asymptotic"
-    assert report_of([row(0.1 + 0.2, group="policy")], Terms(0.0, 0.0, 0.3)).interval_kind == "bounded"
-
-
 def test_only_decisions_of_the_same_time_are_compared():
     """Those of the time before the holdout, and baselines, are counted apart."""
     rng = np.random.default_rng(5)
@@ -82,13 +64,6 @@ def test_only_decisions_of_the_same_time_are_compared():
     assert [shown.decisions for shown in found.groups] == [40, 40]
     assert found.ungrouped == 40
     assert sum(shown.decisions for shown in found.buckets[0].groups) == 80
-
-
-def test_nothing_is_null_not_zero():
-    found = report_of([], bucket_ms=1_000)
-    for shown in found.groups:
-        assert (shown.decisions, shown.rewarded, shown.mean_reward, shown.interval) == (0, 0, None, None)
-    assert (found.lift.value, found.lift.interval, found.buckets) == (None, None, [])
 
 
 def visits(rng: np.random.Generator, keys: int, decisions: int, group: str | None = None) -> list[Row]:

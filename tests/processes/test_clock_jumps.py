@@ -56,12 +56,6 @@ async def reward(http: httpx.AsyncClient, token: str) -> str:
     return outcome(answer.json())
 
 
-async def observe(http: httpx.AsyncClient, name: str) -> str:
-    body = {"observations": [{"id": name, "key": "ann", "arm": "a1", "value": 1}]}
-    answer = await http.post("/v1/bandits/b/observations?wait=applied", json=body)
-    return outcome(answer.json())
-
-
 def outcome(receipt: dict[str, Any]) -> str:
     if receipt["rejected"]:
         return str(receipt["rejected"][0]["code"])
@@ -104,21 +98,6 @@ async def test_a_reward_counts_once_after_a_jump_beyond_the_life_of_its_token_an
     town_with_clocks.check_replay()
 
 
-async def test_a_reward_counts_once_when_it_came_while_the_services_were_ahead(
-    town_with_clocks: Town, clocks: Clocks
-):
-    """By their clocks the token was about to expire."""
-    async with town_with_clocks.replicas[0].client() as http:
-        await build(http)
-        token = await choose(http)
-        clocks.services.jump_to(LIFE_S - 30)
-        assert await reward(http, token) == "accepted"
-        clocks.services.jump_to(0)
-        clocks.store.jump_to(LIFE_S // 2)
-        assert await reward(http, token) == "duplicate"
-        assert await observations(http) == 1
-
-
 @pytest.mark.parametrize(
     "offset_s", [LIFE_S // 2, *(pytest.param(s, marks=pytest.mark.slow) for s in (-2 * LIFE_S, 2 * LIFE_S))]
 )
@@ -142,18 +121,3 @@ async def test_a_learner_deleted_during_a_jump_takes_nothing_from_before(
         assert await reward(http, token) in {"forgotten", "expired", "duplicate"}
         assert await reward(http, await choose(http)) == "accepted"
         assert await observations(http) == 1
-
-
-async def test_the_id_of_an_observation_is_kept_by_the_clock_of_the_store(
-    town_with_clocks: Town, clocks: Clocks
-):
-    """The limit: it carries no time of its own by which it could be refused."""
-    async with town_with_clocks.replicas[0].client() as http:
-        await build(http)
-        assert await observe(http, "o") == "accepted"
-        clocks.store.jump_to(OBSERVATION_S - 300)
-        assert await observe(http, "o") == "duplicate"
-        clocks.store.jump_to(OBSERVATION_S + 300)
-        await dropped(town_with_clocks, "shortlist3:{p:*}:seen*")
-        clocks.store.jump_to(0)
-        assert await observe(http, "o") == "accepted"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -65,20 +63,6 @@ def test_users_find_no_wrong_answer_and_leave_nothing(tmp_path: Path):
         assert "Traceback" not in users.text, users.text
         calls = {"arms", "candidates", "choose", "log", "page", "report", "rewards", "rewards by event"}
         assert users.requests().keys() == {*calls, "set-up", "settle", "clean-up", "counted once"}
-        assert_nothing_is_left(service)
-
-
-def test_rewards_count_once_though_a_process_is_killed(tmp_path: Path):
-    with serving(tmp_path, "--workers", "2") as service:
-        words = ["pgrep", "-f", "-P", str(service.pid), "serve_child"]
-        before = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-        users = Users(tmp_path, service.url, "-f", f"{LOCUSTFILE}", "-u", "20", "-r", "20", "-t", "15s")
-        try:
-            wait_until_some_is_learned(service)
-            os.kill(int(before[-1]), signal.SIGKILL)
-        finally:
-            users.end()
-        assert_each_counted_once(users)
         assert_nothing_is_left(service)
 
 

@@ -252,29 +252,3 @@ async def test_several_processes_on_one_address(tmp_path: Path):
         service.send(signal.SIGTERM)
         assert await asyncio.to_thread(service.wait) == 0
         assert service.records()[-1]["message"] == "stopped"
-
-
-async def test_the_processes_end_with_their_parent(tmp_path: Path):
-    with serving(tmp_path, "--workers", "2") as service:
-        pids = children(service.pid)
-        assert len(pids) == 2
-        service.kill()
-
-        async def ended() -> bool:
-            return not any(map(_is_alive, pids))
-
-        await wait_until(ended, what="the processes end")
-
-
-def _is_alive(pid: int) -> bool:
-    state = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout
-    return bool(state.strip()) and not state.startswith("Z")
-
-
-def test_a_process_that_cannot_start_ends_the_service(tmp_path: Path):
-    """It says why, and the parent does not try forever."""
-    store = ("--redis-url", "redis://127.0.0.1:1")
-    with pytest.raises(AssertionError, match="does not answer"), serving(tmp_path, "--workers", "2", *store):
-        pass

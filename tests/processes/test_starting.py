@@ -5,7 +5,6 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-import httpx
 import pytest
 
 from server import composition as service
@@ -121,25 +120,6 @@ def test_a_command_that_is_none(
     told(capsys.readouterr().err, ["shortlist", *([] if arguments else ["--help"])])
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "65"])
-def test_a_number_of_processes_that_is_none(
-    working_folder: Path, capsys: pytest.CaptureFixture[str], number: str
-):
-    assert main([*SERVE, "--workers", number]) == 2
-    told(capsys.readouterr().err, ["--workers"])
-
-
-def test_all_addresses_are_those_of_both_families(tmp_path: Path):
-    with serving(tmp_path, "--host", "::", SHORTLIST_API_KEYS=f"a:admin:{'0' * 64}") as service:
-        for host in ("127.0.0.1", "[::1]"):
-            assert httpx.get(f"http://{host}:{service.port}/healthz").is_success
-
-
-def test_a_worker_needs_a_store_of_its_own(working_folder: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["worker"]) == 2
-    told(capsys.readouterr().err, ["--redis-url"])
-
-
 def test_a_port_in_use(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
@@ -192,17 +172,6 @@ def test_a_store_with_other_partitions(tmp_path: Path):
         pass
 
 
-def test_the_version_and_the_help(capsys: pytest.CaptureFixture[str]):
-    for command in (["--version"], ["serve", "--help"]):
-        with pytest.raises(SystemExit) as ended:
-            main(command)
-        assert ended.value.code == 0
-    said = capsys.readouterr().out
-    assert said.startswith("shortlist ")
-    for flag in ("--host", "--port", "--data-dir", "--redis-url", "--workers", "--no-worker"):
-        assert flag in said
-
-
 def test_a_service_that_is_killed_while_it_starts_can_start_again(tmp_path: Path):
     for _ in range(3):
         arguments = [*SERVE, "--data-dir", str(tmp_path / "data")]
@@ -217,29 +186,6 @@ def test_a_data_directory_that_is_made_is_closed_to_others_wherever_the_store_is
     service.index_folder(tmp_path / "new")
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new", tmp_path / "new" / "indexes")]
     assert modes == [0o700, 0o700]
-
-
-@pytest.mark.parametrize(
-    "kind", ["a link", "a link to nothing", "a file", "a folder in the place of the lock"]
-)
-def test_what_has_the_name_of_a_folder_of_a_group_is_named_and_stays(tmp_path: Path, kind: str):
-    """What a link leads to may be of others: it is neither used nor emptied."""
-    indexes, elsewhere = tmp_path / "data" / "indexes", tmp_path / "elsewhere"
-    indexes.mkdir(parents=True)
-    elsewhere.mkdir()
-    (elsewhere / "mine").write_text("mine")
-    path = indexes / ("lock" if kind.startswith("a folder") else "shared")
-    match kind:
-        case "a file":
-            path.write_text("mine")
-        case "a folder in the place of the lock":
-            path.mkdir()
-        case _:
-            path.symlink_to(elsewhere if kind == "a link" else "nowhere")
-    data = ("--data-dir", str(tmp_path / "data"))
-    refused([str(path), "cannot be made"], *SERVE, "--workers", "2", *data, cwd=tmp_path)
-    assert path.exists() or path.is_symlink()
-    assert (elsewhere / "mine").read_text() == "mine"
 
 
 @pytest.mark.parametrize("command", [("bench", "slates"), ("reproduce", "table1")])

@@ -136,10 +136,6 @@ async def test_a_prior_fitted_by_another_process_is_that_of_here_after_a_poll(te
     assert (await one.choose(bandit, key="new")).prior_version == again.number
 
 
-async def forgotten(service: HeadlessService, bandit: Bandit) -> bool:
-    return not (await service.parts.learners.report(bandit, bandit.learner_for("new"))).theta.any()
-
-
 async def test_a_quiet_process_pauses_for_half_of_the_time_in_which_it_serves_a_new_version(
     teacher_and_pupil: Two,
 ):
@@ -246,25 +242,6 @@ async def test_what_does_not_exist_is_looked_for_once_a_call(two_processes: Two)
     assert (await two.parts.decisions.activate(shown)).activated == 30
 
 
-async def test_what_was_made_during_a_call_is_found_where_the_store_says_so(two_processes: Two):
-    """A move in between is seen by a poll of its own, though the call has polled already."""
-    one, two = two_processes
-    await one.bandit()
-    with OneCall():
-        await two.parts.bandits.get("b")
-        await one.bandit("later")
-        with pytest.raises(NotFound):
-            await two.parts.bandits.get("later")
-        assert (await two.parts.bandits.known_now("later")).name == "later"
-
-
-async def test_polls_are_shared_and_each_began_after_it_was_asked_for(two_processes: Two):
-    _, two = two_processes
-    before = two.store.calls["registry.version"]
-    await asyncio.gather(*(two.parts.sync.poll() for _ in range(50)))
-    assert 1 <= two.store.calls["registry.version"] - before <= 2
-
-
 async def test_the_partitions_are_shared_and_taken_over(store: Store, tmp_path: Path):
     async with headless_service(store, tmp_path / "one") as one:
         leases = one.parts.worker.leases  # type: ignore[union-attr]
@@ -350,31 +327,6 @@ async def test_a_catalogue_that_another_process_has_made_anew_is_written_to(two_
     await one.parts.catalogues.delete("c")
     await one.catalogue("c", arms=2)
     assert (await catalogues.use("c", lambda found: catalogues.remove(found, ["a1"]))).deleted == ["a1"]
-
-
-async def test_a_bandit_gets_the_catalogue_that_was_made_anew_while_it_was_made(two_processes: Two):
-    """It was made over the name of a catalogue, by a process that knew only the old one of that name."""
-    one, two = two_processes
-    await one.parts.catalogues.delete("c")
-    await one.catalogue("c", arms=1)
-    bandit = await two.bandit()
-    await two.parts.sync.poll()
-    there = await two.parts.bandits.get("b")
-    assert there.uid == bandit.uid
-    assert there.catalogue is two.parts.catalogues.served("c")
-    assert (await two.choose(there)).arms[0].id == "a0"
-
-
-async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(two_processes: Two):
-    one, two = two_processes
-    await one.bandit()
-    await two.parts.sync.poll()
-    await one.parts.bandits.delete("b")
-    with pytest.raises(NotFound):
-        await change(two, ridge=2.0)
-    await one.bandit(ridge=5.0)
-    changed = await change(two, delta=0.1)
-    assert (changed.record.ridge, changed.record.delta, changed.version.number) == (5.0, 0.1, 2)
 
 
 async def test_a_learner_that_cannot_be_read_again_serves_by_the_earlier_terms(two_processes: Two):

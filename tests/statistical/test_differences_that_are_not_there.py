@@ -196,17 +196,6 @@ def test_there_is_no_interval_before_rare_or_very_large_rewards_are_seen_often_e
     assert means_missed(draw, mean, any_rewards=True) > most
 
 
-def test_the_paths_of_these_tests_are_those_of_the_groups():
-    paths = experiments(coins, 4, 1)[0]
-    groups = [bounded.add(bounded.start(0, 1), values) for values in paths.values]
-    low, high = bounded.difference(*groups)
-    assert (high + low) / 2 == pytest.approx(paths.apart[-1])
-    assert (high - low) / 2 == pytest.approx(always_valid(paths)[-1])
-    many = [asymptotic.add(Unbounded(), values) for values in paths.values]
-    low, high = asymptotic.difference(*many) or (math.nan, math.nan)
-    assert (high - low) / 2 == pytest.approx(for_many(paths)[-1])
-
-
 @pytest.mark.parametrize(("rewards", "terms"), [(coins, Terms(0.0, 0.0, 1.0)), (skewed, Terms(0.0))])
 def test_the_paths_of_these_tests_are_those_of_reports(rewards: Rewards, terms: Terms):
     """So what is shown of experiments here is shown of reports that are read after every decision."""

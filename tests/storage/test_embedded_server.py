@@ -111,13 +111,6 @@ def tcp_listeners(pid):
     return {f"socket:[{inode}]" for inode in listening} & links
 
 
-def test_a_directory_that_was_open_to_others_is_closed(tmp_path):
-    directory = tmp_path / "data"
-    directory.mkdir(mode=0o755)
-    with EmbeddedServer(directory):
-        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-
-
 def test_it_is_durable(tmp_path):
     with EmbeddedServer(tmp_path) as server, client(server) as connection:
         settings = connection.config_get("*")
@@ -126,14 +119,6 @@ def test_it_is_durable(tmp_path):
     assert settings["aof-load-truncated"] == "yes"
     assert settings["maxmemory-policy"] == "noeviction"
     assert settings["save"] == ""
-
-
-def test_what_was_written_is_there_after_a_restart(tmp_path, lifeline):
-    for n in range(3):
-        with EmbeddedServer(tmp_path, lifeline=lifeline) as server, client(server) as connection:
-            assert connection.incr("starts") == n + 1
-        assert not running(server.pid)
-        assert not server.socket_path.exists()
 
 
 def test_a_directory_too_deep_for_a_socket_is_used_all_the_same(tmp_path):
@@ -158,13 +143,6 @@ def test_a_second_one_on_the_directory_is_refused(tmp_path, service):
         pass
 
 
-def test_a_second_one_in_the_same_process_is_refused_and_the_first_stays(tmp_path):
-    with EmbeddedServer(tmp_path) as server:
-        with pytest.raises(StartupError, match=f"in use by process {os.getpid()}"):
-            EmbeddedServer(tmp_path).start()
-        assert answers(server)
-
-
 def test_no_orphan_is_left_when_the_service_is_killed(tmp_path, service, lifeline):
     process, pid, url = service(tmp_path, lifeline)
     assert redis.Redis.from_url(url).set("kept", "1")
@@ -179,19 +157,6 @@ def test_no_orphan_is_left_when_the_service_is_killed(tmp_path, service, lifelin
 def children(pid):
     listed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
     return [int(word) for word in listed.stdout.split()]
-
-
-def test_a_watcher_slow_to_end_does_not_hold_the_directory(tmp_path):
-    server = EmbeddedServer(tmp_path, lifeline=True)
-    server.start()
-    [watcher] = wait_until_sync(lambda: children(server.pid), what="the watcher is there")
-    os.kill(watcher, signal.SIGSTOP)
-    try:
-        server.stop()
-        os.close(lock_directory(tmp_path, wait_s=0.0))
-    finally:
-        os.kill(watcher, signal.SIGCONT)
-    wait_until_sync(lambda: not running(watcher), what="the watcher ends with the server it watches")
 
 
 def test_nobody_takes_the_directory_while_the_server_of_a_killed_service_lives(tmp_path, service):
@@ -227,23 +192,6 @@ def test_a_server_that_dies_is_started_again(tmp_path, lifeline, caplog):
     assert (tmp_path / "server.log.1").exists(), "the log of the one that died is kept"
 
 
-def test_pauses_between_starts_grow(tmp_path, monkeypatch, caplog):
-    with caplog.at_level(logging.ERROR, "shortlist.store"), EmbeddedServer(tmp_path) as server:
-        monkeypatch.setattr(server, "_arguments", lambda: ["--no-such-option", "1"])
-        os.kill(server.pid, signal.SIGKILL)
-        wait_until_sync(lambda: caplog.text.count("starting it again") >= 4, what="four failed starts")
-    pauses = [record.args[1] for record in caplog.records[:4]]
-    assert pauses == [0.1, 0.2, 0.4, 0.8]
-
-
-def test_stopping_during_a_pause_does_not_wait_for_it(tmp_path, caplog):
-    server = EmbeddedServer(tmp_path, first_pause_s=1_000.0)
-    with caplog.at_level(logging.ERROR, "shortlist.store"), server:
-        os.kill(server.pid, signal.SIGKILL)
-        wait_until_sync(lambda: "starting it again" in caplog.text, what="the server's death is noticed")
-    assert not running(server.pid)
-
-
 def test_a_server_that_does_not_stop_is_killed(tmp_path, caplog):
     server = EmbeddedServer(tmp_path, stop_timeout_s=0.1)
     server.start()
@@ -252,11 +200,6 @@ def test_a_server_that_does_not_stop_is_killed(tmp_path, caplog):
     assert not running(server.pid)
     assert "does not stop" in caplog.text
     server.stop()  # twice is once
-
-
-def test_the_terminal_s_interrupt_does_not_reach_the_server(tmp_path):
-    with EmbeddedServer(tmp_path) as server:
-        assert os.getpgid(server.pid) != os.getpgid(0)
 
 
 def test_a_truncated_tail_is_dropped_and_the_rest_is_there(tmp_path):
@@ -285,12 +228,6 @@ def test_damaged_data_that_the_server_cannot_read_are_reported_and_left_alone(tm
         StartupError, match="Bad file format"
     ):  # and nothing was left that holds the directory
         EmbeddedServer(tmp_path).start()
-
-
-def test_a_program_that_is_no_server_is_reported(tmp_path):
-    for binary, words in ((Path("/bin/false"), "ended at once"), (tmp_path / "nothing", "No such file")):
-        with pytest.raises(StartupError, match=words):
-            EmbeddedServer(tmp_path / "data", binary=binary).start()
 
 
 def test_a_server_that_never_answers_is_reported_and_ended(tmp_path):
@@ -328,12 +265,6 @@ def test_a_server_that_still_reads_its_data_is_waited_for(tmp_path):
         thread.join()
         server.stop()
     assert next(replies, None) is None
-
-
-def test_a_directory_that_cannot_be_made_is_reported(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StartupError, match="cannot be used"):
-        EmbeddedServer(tmp_path / "file" / "data").start()
 
 
 def test_the_wheel_comes_before_the_path(tmp_path, monkeypatch):

@@ -30,12 +30,6 @@ UID = "0123456789abcdef"
 ANN = LearnerId(UID, "ann")
 
 
-def test_errors_of_our_own_pass():
-    for error in (ValueError("x"), KeyError("x"), asyncio.CancelledError()):
-        with pytest.raises(type(error)), translated():
-            raise error
-
-
 @pytest.mark.parametrize(
     ("error", "logged"),
     [
@@ -54,14 +48,6 @@ def test_only_what_may_be_our_own_mistake_is_logged(error, logged, caplog):
 
 
 @pytest.mark.anyio
-async def test_no_server_is_unavailable(tmp_path):
-    for url in (f"unix://{tmp_path}/nothing.sock", "redis://127.0.0.1:1"):
-        with pytest.raises(Unavailable, match="does not answer"):
-            async with opened(url):
-                pass
-
-
-@pytest.mark.anyio
 async def test_a_server_that_is_silent_is_unavailable():
     async def never_answers(reader, writer):
         await reader.read()
@@ -73,24 +59,6 @@ async def test_a_server_that_is_silent_is_unavailable():
         with pytest.raises(Unavailable, match="TimeoutError"):
             async with opened(f"redis://127.0.0.1:{port}", socket_timeout_s=0.1):
                 pass
-
-
-@pytest.mark.anyio
-async def test_a_pool_without_a_free_connection_is_unavailable(server):
-    async with opened(server.url, max_connections=1, pool_timeout_s=0.05) as store:
-        blocked = asyncio.create_task(store.redis.command("BLPOP", "nothing", 0))
-        await wait_until(lambda: _blocked_clients(server.url), what="the only connection is taken")
-        with pytest.raises(Unavailable):
-            await store.ping()
-        async with Redis.from_url(server.url) as client:
-            await client.rpush("nothing", "something")
-        await blocked
-        await store.ping()
-
-
-async def _blocked_clients(url):
-    async with Redis.from_url(url) as client:
-        return (await client.info("clients"))["blocked_clients"]
 
 
 @pytest.mark.anyio
@@ -115,31 +83,6 @@ async def test_a_full_server_refuses_writes_whole_and_still_answers_reads(server
         assert await store.rewards.read(0, "0-0", 10) == []
         await client.config_set("maxmemory", 0)
         assert [o.status for o in await store.rewards.append(0, rewards)] == ["accepted"] * 3
-
-
-@pytest.mark.anyio
-async def test_a_full_server_drops_what_has_expired(server):
-    """Else its memory would never be free again."""
-    old = RewardWrite(ANN, 1, b"", "old", expires_ms=1_000)
-    async with opened(server.url) as store, Redis.from_url(server.url) as client:
-        assert [o.status for o in await store.rewards.append(0, [old])] == ["accepted"]
-        await client.config_set("maxmemory", 1)
-        assert await store.waiting.drop_expired(0, margin_ms=0, count=10) == 1
-        await client.config_set("maxmemory", 0)
-        assert [o.status for o in await store.rewards.append(0, [old])] == ["expired"]
-
-
-@pytest.mark.anyio
-async def test_a_server_that_became_a_replica_refuses_writes(server):
-    async with opened(server.url) as store, Redis.from_url(server.url) as client:
-        await client.execute_command("REPLICAOF", "127.0.0.1", 1)
-        with pytest.raises(Unavailable):
-            await store.write_once.put(None, "word", b"", ttl_ms=None)
-        with pytest.raises(Unavailable):
-            await store.registry.create_catalogue("films", UID.encode())
-        with pytest.raises(StartupError, match="replica"):
-            async with opened(server.url):
-                pass
 
 
 @pytest.mark.anyio
@@ -204,19 +147,6 @@ async def test_an_old_server_is_refused(server, monkeypatch):
     with pytest.raises(StartupError, match=r"6\.0\.16"):
         async with opened(server.url):
             pass
-
-
-@pytest.mark.anyio
-async def test_the_store_says_how_durable_it_is(server):
-    async with opened(server.url) as store, Redis.from_url(server.url) as client:
-        assert await store.redis.durability() == "always"
-        await client.config_set("appendfsync", "everysec")
-        assert await store.redis.durability() == "everysec"
-        await client.acl_setuser("default", commands=["-config"])
-        assert await store.redis.durability() == "unknown"
-        await client.acl_setuser("default", commands=["+config"])
-        await client.config_set("appendonly", "no")
-        assert await store.redis.durability() == "off"
 
 
 @pytest.mark.anyio

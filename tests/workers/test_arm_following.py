@@ -1,8 +1,7 @@
 """The follower of a catalogue in Milvus, step by step: what it writes, and what a crash leaves."""
 
 import secrets
-import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from app.catalogues.engine_arms import EngineArms
 from app.engines.contract import EngineName
 from app.engines.engine_index import EngineIndex
-from app.engines.proposals import ProposedSnapshot
 from app.indexes.live import IndexOptions
 from app.platform.errors import Unavailable
 from app.records.records import ArmDocument, pack, vector_to_bytes
@@ -20,7 +18,6 @@ from app.storage import redis_keys
 from app.storage.types import ArmWrite, Position
 from lossy_store import LossyStore
 from shortlist_milvus.engine import MilvusEngine
-from workers import arm_following
 from workers.arm_following import Following, FollowingLimits
 
 pytestmark = pytest.mark.anyio
@@ -193,24 +190,6 @@ async def test_a_rebuild_switches_when_the_new_one_has_everything_and_the_old_on
 
 
 @pytest.mark.rest
-async def test_a_collection_of_another_dimension_is_left_alone(copy):
-    follower = copy.follower()
-    await followed(follower)
-    (name,) = await copy.collections()
-    await copy.engine.drop(name)
-    await copy.engine.create(name, DIM + 1, m=16, ef_construction=100)
-    fresh = copy.follower()
-    assert not await fresh.step()
-    assert f"has dimension {DIM + 1}, not {DIM}" in (fresh.index.failure or "")
-    with pytest.raises(Unavailable, match="dimension"):
-        await fresh.index.proposed(np.ones(DIM), 32)
-    assert await copy.collections() == [name]
-    await copy.engine.drop(name)
-    await followed(fresh)
-    assert fresh.index.failure is None
-
-
-@pytest.mark.rest
 async def test_deleted_arms_leave_the_order_of_changes_a_while_later(copy):
     follower = copy.follower()
     await copy.write("a", "b")
@@ -330,45 +309,3 @@ async def test_arms_that_the_store_has_lost_leave_the_overlay(copy):
         await redis.command("RESTORE", key, 0, data, "REPLACE")
     await arms.sync()
     assert [arm in index.overlay for arm in ("a0", "a1", "lost")] == [True, True, False]
-
-
-@pytest.mark.rest
-async def test_a_large_sample_is_read_in_pages_and_made_in_a_thread(copy, monkeypatch):
-    """Else the event loop would stand still for 16,000 arms."""
-    await copy.write(*(f"a{i}" for i in range(20)))
-    await copy.delete("a3", "a4")
-    index = copy.follower().index
-    read, of_stored = index.store.read, ProposedSnapshot.of_stored
-    sizes, threads = list[int](), list[int]()
-
-    async def counted(uid: str, ids: Sequence[str]) -> Any:
-        sizes.append(len(ids))
-        return await read(uid, ids)
-
-    def noted(*arguments: Any) -> ProposedSnapshot:
-        threads.append(threading.get_ident())
-        return of_stored(*arguments)
-
-    monkeypatch.setattr(index.store, "read", counted)
-    monkeypatch.setattr(ProposedSnapshot, "of_stored", noted)
-    sample = await EngineArms(index, taken_together=6).sampled()
-    assert {sample.id_of(row) for row in range(sample.size)} == {
-        f"a{i}" for i in range(20) if i not in {3, 4}
-    }
-    assert max(sizes) == 6
-    assert len(threads) == 1
-    assert threads[0] != threading.get_ident()
-
-
-@pytest.mark.rest
-async def test_collections_of_catalogues_that_are_gone_are_dropped_unless_they_are_young(copy):
-    follower = copy.follower()
-    await followed(follower)
-    (name,) = await copy.collections()
-    await arm_following.swept(copy.engine, "test", [])
-    assert await copy.collections() == [name], "it may be of a catalogue that nobody here has heard of"
-    await arm_following.swept(copy.engine, "test", [copy.uid], young_s=0.0)
-    await arm_following.swept(copy.engine, "other", [], young_s=0.0)
-    assert await copy.collections() == [name], "it is used, or another store's"
-    await arm_following.swept(copy.engine, "test", [], young_s=0.0)
-    assert await copy.collections() == []

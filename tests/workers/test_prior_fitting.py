@@ -225,23 +225,6 @@ async def test_it_takes_a_twentieth_of_a_core_but_for_what_it_has_saved(
     assert sorted(town.fitted) == uids
 
 
-@pytest.mark.rest
-async def test_time_that_others_kept_the_machine_busy_is_no_work(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-):
-    uids = [f"{number:016}" for number in range(4)]
-    town = Town({uid: FoldedCounts(10) for uid in uids}, seconds=0.7)
-    fitting, fit = worker(town, clock), town.fit
-
-    async def slow(bandit: Any, **options: Any) -> Any:
-        clock.now += 60.0
-        return await fit(bandit, **options)
-
-    monkeypatch.setattr(town, "fit", slow)
-    await fitting.round()
-    assert sorted(town.fitted) == uids
-
-
 async def test_requests_that_are_served_meanwhile_are_no_work(clock: Clock, monkeypatch: pytest.MonkeyPatch):
     """The event loop is busy for an hour during each fit, which itself takes a millisecond."""
     uids = [f"{number:016}" for number in range(9)]
@@ -255,16 +238,6 @@ async def test_requests_that_are_served_meanwhile_are_no_work(clock: Clock, monk
     monkeypatch.setattr(town, "fit", beside_requests)
     await fitting.round()
     assert sorted(town.fitted) == uids
-
-
-@pytest.mark.rest
-async def test_a_round_without_news_reads_nothing(clock: Clock):
-    town = Town({UID: FoldedCounts(100)})
-    fitting = worker(town, clock)
-    await fitting.round()
-    reads = town.reads
-    assert not await fitting.round()
-    assert town.reads == reads
 
 
 async def test_a_fit_that_fails_is_tried_again(clock: Clock, monkeypatch: pytest.MonkeyPatch):
@@ -347,16 +320,4 @@ async def test_rewards_after_which_nothing_is_due_are_looked_at_now_and_then(
         await fitting._next_round()  # private: one round, without waiting for the next
         expected = FittingPauses().after_fit_s if due else FittingPauses().longest_s
         assert pauses[-1] == expected, entries
-    assert town.fitted == [UID] * 2
-
-
-async def test_what_came_while_others_held_the_partition_is_looked_at_when_it_is_back(clock: Clock):
-    town, owned = Town({UID: FoldedCounts(100)}), {0: True}
-    fitting = worker(town, clock, owned=owned)
-    await fitting.round()
-    owned[0], town.counts[UID] = False, FoldedCounts(200)
-    fitting.changed([UID])
-    assert not await fitting.round()
-    owned[0] = True
-    await fitting.round()
     assert town.fitted == [UID] * 2

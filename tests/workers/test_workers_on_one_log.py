@@ -64,38 +64,6 @@ async def agrees(store: Any) -> None:
     }
 
 
-@SETTINGS
-@given(log=LOG)
-def test_learners_do_not_touch_each_other(log: list[Any]):
-    entries = [as_entry(number, item) for number, item in enumerate(log)]
-    whole = encoded(fold({}, entries))
-    for learner in "xyz":
-        alone = encoded(fold({}, [each for each in entries if each.entry.learner.name == learner]))
-        assert alone.get(LearnerId(UID, learner)) == whole.get(LearnerId(UID, learner))
-
-
-def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptureFixture):
-    """Of other dimensions, discounted, of two signals, poisoned: folded in one batch as each by itself."""
-    rng = np.random.default_rng(6)
-    terms: dict[str, dict[str, Any]] = {"d": {"half_life_s": 2.5}, "s": {"signal": 1}}
-    entries = []
-    for number in range(200):
-        name = str(rng.choice(list("abdp")))
-        dim = {"b": 7}.get(name, DIM)
-        value = float("nan") if name == "p" and rng.random() < 0.5 else float(rng.normal())
-        content = RewardEntry(vector_to_bytes(rng.normal(size=dim)), value, **terms.get(name, {}))
-        learner = LearnerId(UID, f"{name}{rng.integers(3)}")
-        entries.append(entry_of(number, learner, content, first=bool(rng.integers(2))))
-    entries.append(entry_of(200, LearnerId(UID, "a0"), RewardEntry(bytes(8 * (DIM + 1)), 1.0)))
-    whole = encoded(fold({}, entries))
-    assert len(whole) == 12
-    for identity in whole:
-        alone = fold({}, [each for each in entries if each.entry.learner == identity])
-        assert encoded(alone) == {identity: whole[identity]}
-    assert "InvalidShape" in caplog.text
-    assert "NonFinite" in caplog.text
-
-
 def test_batches_are_cut_where_states_would_take_too_much_memory():
     names = "aabcbda" + "e" * 5
     entries = [entry_of(n, LearnerId(UID, name), RewardEntry(bytes(72))) for n, name in enumerate(names)]
@@ -258,26 +226,6 @@ async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: Store, stor
     await running
 
 
-async def test_what_comes_within_a_cycle_is_applied_in_one_step(one: Store, monkeypatch: pytest.MonkeyPatch):
-    """And at once if somebody waits for it: no cycle here would end by itself."""
-    going, steps = worker(one, poll_s=3_600, cycles=Cycles(least_s=3_600, most_s=3_600)), list[int]()
-    monkeypatch.setattr(going, "_folded", lambda step: steps.append(step.entries))
-    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)])
-    await going.drain()
-    running = asyncio.create_task(going.run())
-    for start in range(1, 8):
-        await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=start)
-        going.wake(0)
-    assert steps == [1]
-    *_, last = await one.rewards.read(0, "0-0", 10)
-    assert await going.wait_applied(0, last.entry_id) is True
-    assert steps == [1, 7]
-    going.wake(0)
-    going.stop()  # neither does a stop wait for the next cycle
-    async with asyncio.timeout(60):
-        await running
-
-
 async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
     one: Store, monkeypatch: pytest.MonkeyPatch
 ):
@@ -300,10 +248,6 @@ async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
     assert steps == [2, 2, 1, 2]
     going.stop()
     await running
-
-
-async def test_waiting_for_what_never_comes_ends_too(one: Store):
-    assert await worker(one, wait_s=0.05).wait_applied(0, "99999999999999-1") is False
 
 
 async def test_trimming_keeps_what_is_not_applied_and_changes_no_state(one: Store):

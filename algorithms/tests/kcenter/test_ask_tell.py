@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +11,7 @@ from center_brute_force import best_radius, greedy, radius, squared
 from frozen_states import frozen, thawed
 from shortlist.errors import InvalidParameter, NonFinite
 from shortlist.kcenter import ask_tell, noise, ns_tands, ns_ts, ns_ucb
-from shortlist.kcenter.ask_tell import Query, answer, tell
+from shortlist.kcenter.ask_tell import answer, tell
 
 MODULES = {"ns_ts": ns_ts, "ns_ucb": ns_ucb, "ns_tands": ns_tands}
 
@@ -66,16 +64,6 @@ def test_the_centres_are_those_of_greedy(start, k):
 
 
 @everywhere
-@pytest.mark.parametrize(("count", "k"), [pytest.param(1, 2, marks=pytest.mark.slow), (7, 3), (500, 3)])
-def test_any_number_of_queries_at_once(start, count, k):
-    """Batches of a tenth of a pair's answers cost about as much as single queries, and no loop of its own."""
-    matrix = spread(7)
-    state = finished(start(n=7, k=k, **OPTIONS), matrix, count=count)
-    assert list(state.centers) == greedy(matrix, k, 0)
-    assert state.observed < 3 * 500 + 2000
-
-
-@everywhere
 def test_no_queries_are_needed_where_there_is_no_choice(start):
     assert start(n=1, k=1, **OPTIONS).done
     lonely = answer(start(n=1, k=1, **OPTIONS | {"noise_std": None, "epsilon": None}))
@@ -86,12 +74,6 @@ def test_no_queries_are_needed_where_there_is_no_choice(start):
     state, queries = ask(start(n=2, k=2, **OPTIONS), 3)
     assert (state.centers, queries) == ((0, 1), ())
     assert answer(start(n=2, k=2, **OPTIONS)).centers == (0, 1)
-
-
-@everywhere
-def test_all_points_as_centres(start):
-    matrix = spread(5)
-    assert list(finished(start(n=5, k=5, **OPTIONS), matrix).centers) == greedy(matrix, 5, 0)
 
 
 @pytest.mark.rest
@@ -109,14 +91,6 @@ def test_equal_points_end_with_the_usual_tolerance_and_never_without(start, std)
     assert answer(wide).guarantee.epsilon == 0.1
     assert wide.observed < usual.observed
     assert usual.done
-
-
-@pytest.mark.rest
-@everywhere
-def test_before_the_calibration_nothing_is_promised_but_the_first_centre(start):
-    state = start(n=6, k=3, **OPTIONS | {"noise_std": None, "epsilon": None})
-    found = answer(state)
-    assert (found.centers, found.radius, found.guarantee.epsilon) == ((0,), None, 0.0)
 
 
 @pytest.mark.rest
@@ -245,64 +219,6 @@ def test_an_answer_counts_once(start):
 
 
 @pytest.mark.rest
-@everywhere
-def test_clients_that_vanish_do_not_hold_up_the_others(start):
-    """Nine of ten queries are never answered: the pairs that matter are asked again."""
-    matrix, rng = spread(6), np.random.default_rng(4)
-    state = start(n=6, k=3, **OPTIONS)
-    while not state.done and state.issued < 100_000:
-        state, queries = ask(state, 30)
-        state = tell(state, measured(matrix, queries[:3], rng))
-    assert list(state.centers) == greedy(matrix, 3, 0)
-
-
-@pytest.mark.rest
-@everywhere
-def test_an_answer_that_comes_after_its_stage_still_counts(start):
-    matrix, rng = spread(8), np.random.default_rng(4)
-    state, late = ask(start(n=8, k=3, **OPTIONS), 20)
-    state = finished(state, matrix)
-    centers, observed = state.centers, state.observed
-    state = tell(state, measured(matrix, late, rng))
-    assert state.centers == centers
-    assert state.observed == observed + 20
-    assert tell(state, measured(matrix, late, rng)) is state
-
-
-@pytest.mark.rest
-@everywhere
-def test_several_clients_are_given_different_work(start):
-    """Before the first answer, queries go to all pairs alike."""
-    state, pairs = start(n=9, k=3, **OPTIONS), []
-    for _ in range(8):
-        state, queries = ask(state, 2)
-        pairs += [query.pair for query in queries]
-    assert sorted(pairs) == sorted((point, 0) for point in range(1, 9) for _ in range(2))
-
-
-@pytest.mark.rest
-def test_queries_are_numbered_in_order_and_name_a_point_and_a_centre():
-    state, first = ask(METHODS["ns_ts"](n=5, k=2, **{**OPTIONS, "first": 3}), 3)
-    _, second = ask(state, 2)
-    assert [query.number for query in (*first, *second)] == [0, 1, 2, 3, 4]
-    assert all(query.pair[1] == 3 != query.pair[0] for query in (*first, *second))
-    assert isinstance(first[0], Query)
-
-
-@pytest.mark.rest
-def test_a_state_cannot_be_changed():
-    state, queries = ask(METHODS["ns_ts"](n=5, k=2, **OPTIONS), 3)
-    before = frozen(state)
-    tell(state, [(queries[0].number, 0.4)])
-    ask(state, 10)
-    assert frozen(state) == before
-    with pytest.raises(FrozenInstanceError):
-        state.issued = 0
-    for array in (state.counts, state.sums, state.open, state.calibration):
-        assert not array.flags.writeable
-
-
-@pytest.mark.rest
 def test_forgotten_queries_are_the_oldest():
     state, queries = ask(METHODS["ns_ts"](n=5, k=2, **OPTIONS), 14, most_open=10)
     state = tell(state, [(query.number, 0.5) for query in queries])
@@ -328,16 +244,6 @@ def test_the_largest_upper_bound_alone_stalls_and_the_two_candidates_do_not(monk
     monkeypatch.setattr(ns_ts._Plan, "candidate", lambda plan: int(plan.high.argmax()))
     stalled = finished(METHODS["ns_ucb"](n=6, k=2, **OPTIONS), matrix, count=1, limit=3 * finish)
     assert not stalled.done
-
-
-@pytest.mark.slow
-def test_thompson_sampling_in_large_batches_does_not_blow_up():
-    """Batches that grow with the drawn pair, as a naive batching does, took thirty times as many queries."""
-    matrix = spread(12, seed=2)
-    options = {**OPTIONS, "noise_std": 0.08, "mix": 0.9}
-    single = finished(METHODS["ns_ts"](n=12, k=4, **options), matrix, count=1, std=0.08).observed
-    batched = finished(METHODS["ns_ts"](n=12, k=4, **options), matrix, count=200, std=0.08).observed
-    assert batched < 3 * single + 600
 
 
 @pytest.mark.rest
@@ -375,15 +281,6 @@ def test_forced_exploration_keeps_every_arm_going():
     assert not state.done
     assert counts.min() >= np.sqrt(counts.sum()) - 3 / 2 - 1
     assert counts[2] < counts[1] / 3
-
-
-@pytest.mark.rest
-@everywhere
-def test_a_first_centre_is_drawn_from_the_seed(start):
-    options = {**OPTIONS, "first": None}
-    firsts = {start(n=6, k=2, **{**options, "seed": seed}).centers for seed in range(80)}
-    assert len(firsts) == 6
-    assert start(n=6, k=2, **options).centers == start(n=6, k=2, **options).centers
 
 
 @pytest.mark.rest

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from center_brute_force import best_radius, greedy, radius, separated, squared
 from shortlist.errors import InvalidParameter
-from shortlist.guarantee import Guarantee
 from shortlist.kcenter import race as race_module
 from shortlist.kcenter import stages
 from shortlist.kcenter.coordinates import blocked
@@ -53,32 +52,6 @@ def test_integer_points_with_many_ties_end_with_the_greedy_centres(algorithm, se
     assert found.centers.tolist() == greedy(matrix, k, first)
     assert found.radius == pytest.approx(np.sqrt(radius(matrix, found.centers)), abs=1e-12)
     assert found.reads <= found.exhaustive_reads == n * dim * k
-
-
-@everywhere
-@pytest.mark.parametrize(("k", "dtype"), [(1, np.float32), (2, np.float64), (6, np.float32)])
-def test_far_apart_clusters(algorithm, k, dtype):
-    points = separated(40, 2000, 8, seed=2, dtype=dtype)
-    matrix = squared(points)
-    found = run(algorithm, points, k, width=64)
-    assert found.centers.tolist() == greedy(matrix, k, 0)
-    true = np.sqrt(radius(matrix, found.centers))
-    assert found.radius >= true * (1 - 1e-9)
-    assert found.radius_kind == "upper_bound"
-    assert found.guarantee == Guarantee("pac", epsilon=0.0, delta=0.1)
-    exact = run(algorithm, points, k, width=64, radius="exact")
-    assert exact.radius == pytest.approx(true, rel=1e-12)
-    assert exact.radius_kind == "exact"
-
-
-def test_reads_are_a_small_share():
-    points = separated(150, 8192, 6, seed=3)
-    centers, random_reads = greedy(squared(points), 4, 0), run(random_sampling, points, 4, width=64).reads
-    for algorithm in (ds_ucb, ds_ts):
-        found = run(algorithm, points, 4, width=64)
-        assert found.centers.tolist() == centers
-        assert found.reads < found.exhaustive_reads / 30
-        assert found.reads < random_reads / 3
 
 
 @everywhere
@@ -129,29 +102,6 @@ def test_no_dimension_to_spare_means_exact(algorithm):
     assert found.centers.tolist() == wanted.centers.tolist()
     assert found.radius == pytest.approx(wanted.radius, rel=1e-12)
     assert found.reads == found.exhaustive_reads == 30 * 16 * 4
-
-
-@everywhere
-def test_points_that_are_all_equal(algorithm):
-    found = run(algorithm, np.full((6, 900), 0.1), 4, first=3)
-    assert found.centers.tolist() == [3, 0, 1, 2]
-    assert (found.radius, found.guarantee.kind) == (0.0, "exact")
-
-
-@everywhere
-def test_all_points_as_centres(algorithm):
-    points = separated(7, 1000, 7, seed=5)
-    found = run(algorithm, points, 7)
-    assert sorted(found.centers.tolist()) == list(range(7))
-    assert found.radius == 0.0
-
-
-@everywhere
-def test_one_point_and_one_centre(algorithm):
-    assert run(algorithm, np.ones((1, 700)), 1).centers.tolist() == [0]
-    found = run(algorithm, separated(20, 3000, 3, seed=1), 1, first=7)
-    assert found.centers.tolist() == [7]
-    assert found.radius >= np.sqrt(squared(separated(20, 3000, 3, seed=1))[7].max()) * (1 - 1e-9)
 
 
 @everywhere

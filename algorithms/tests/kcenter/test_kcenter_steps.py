@@ -5,7 +5,6 @@ What is drawn does not matter: a step is a function of what was answered or read
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 from dataclasses import replace
@@ -21,8 +20,7 @@ from shortlist.errors import InvalidParameter, NonFinite
 from shortlist.kcenter import ask_tell, noise, ns_tands, ns_ts, ns_ucb, random_sampling, stages
 from shortlist.kcenter.center_set import first_best, rounding
 from shortlist.kcenter.coordinates import blocked
-from shortlist.kcenter.ds_ts import ds_ts, near_center
-from shortlist.kcenter.ds_ucb import ds_ucb
+from shortlist.kcenter.ds_ts import near_center
 from shortlist.kcenter.naive_greedy import _error, naive_greedy
 from shortlist.kcenter.noisy_state import NoisySettings, NoisyState
 from shortlist.kcenter.race import Race
@@ -307,18 +305,6 @@ def test_the_radius_is_that_of_the_pairs_that_were_answered():
 
 
 # Coordinates
-
-
-def test_the_arguments_that_may_be_left_out():
-    """The documented defaults: of the guarantee, of what is read for the radius, of the mixture."""
-    shared = {"ci": "kl", "c_alpha": 0.1, "epsilon": 0.0, "first": None, "radius": "bound"}
-    for algorithm, more in (
-        (ds_ucb, {"triangle": False}),
-        (ds_ts, {"triangle": False, "mix": 0.99}),
-        (random_sampling.random_sampling, {}),
-    ):
-        parameters = inspect.signature(algorithm).parameters.values()
-        assert {p.name: p.default for p in parameters if p.default is not p.empty} == shared | more
 
 
 @pytest.mark.parametrize("dim", [1, 16, 3_000])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -165,22 +164,6 @@ def test_an_index_by_name_says_what_it_needs(monkeypatch):
     assert len(LinearBandit(ARMS, index="exact", rng=drawing()).choose(3)) == 3
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_lists_hold_no_arm_twice_and_none_that_is_excluded(policy: str):
-    bandit = LinearBandit(ARMS.tolist(), policy=policy, rng=drawing())
-    rows = bandit.choose(50, exclude=range(5))
-    assert sorted(rows) == list(range(5, 40))
-
-
-@pytest.mark.rest
-def test_what_becomes_of_the_given_array_changes_nothing():
-    arms = ARMS.copy()
-    bandit = LinearBandit(arms, rng=drawing())
-    arms[:] = 0.0
-    other = LinearBandit(ARMS, rng=drawing())
-    assert played(bandit, 20) == played(other, 20)
-
-
 def test_several_rewards_at_once_are_as_one_after_the_other():
     together = LinearBandit(ARMS, rng=drawing()).partial_fit([1, 1, 2], [0.5, 1.5, -1.0])
     apart = LinearBandit(ARMS, rng=drawing()).partial_fit(1, 0.5).partial_fit(1, 1.5).partial_fit(2, -1.0)
@@ -240,13 +223,6 @@ def test_a_file_of_something_else_and_arms_of_another_dimension_are_refused(tmp_
         LinearBandit.load(str(tmp_path / "none.npz"), ARMS, rng=drawing())
 
 
-@pytest.mark.parametrize("unit", [2.0**-30, 2.0**30])
-def test_choices_do_not_depend_on_the_unit_of_the_features(unit: float):
-    """With a constant of 1 in place of the features' own size it learned nothing of small ones."""
-    scaled, plain = LinearBandit(unit * ARMS, rng=drawing()), LinearBandit(ARMS, rng=drawing())
-    assert played(scaled, 60) == played(plain, 60)
-
-
 def test_no_reward_of_several_threads_is_lost():
     bandit = LinearBandit(ARMS, rng=drawing())
 
@@ -265,22 +241,6 @@ def test_no_reward_of_several_threads_is_lost():
         sys.setswitchinterval(before)
     assert bandit.observations == 800
     assert np.allclose(bandit.expected(), ARMS @ TRUTH, atol=0.1)  # of all of them, not of a few
-
-
-def test_a_copy_goes_on_by_itself():
-    bandit = LinearBandit(ARMS, rng=drawing()).partial_fit([1, 2], [0.5, 1.0])
-    other = pickle.loads(pickle.dumps(bandit))
-    assert played(other, 10) == played(deepcopy(bandit), 10) == played(bandit, 10)
-
-
-def test_a_path_may_be_an_object_and_lack_its_end(tmp_path: Path):
-    bandit = taught("inverted_file")
-    for path in (tmp_path / "one.npz", tmp_path / "two", str(tmp_path / "three")):
-        bandit.save(path)
-        other = LinearBandit.load(path, MANY, rng=drawing())
-        assert (other.observations, other.index.kind) == (200, "inverted_file")
-    names = {f"{name}{end}" for name in ("one", "two", "three") for end in (".npz", ".index")}
-    assert {file.name for file in tmp_path.iterdir()} == names
 
 
 def test_a_file_that_is_cut_is_named_and_one_that_is_not_written_whole_stays(tmp_path: Path, monkeypatch):

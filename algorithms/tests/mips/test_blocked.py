@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +11,6 @@ from finite_arms import LAYOUTS, in_blocks, truth
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.mips import blocked, columns
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
-from shortlist.mips.rewards import blocked_rewards
 
 pytestmark = pytest.mark.rest
 
@@ -149,22 +146,6 @@ def test_in_rows_only_what_is_read_is_compared():
     assert not rewards.violated
     rewards.pull(start, rewards.rounded(place + 1), None)
     assert rewards.violated
-
-
-def test_some_rows_of_an_array_are_arms_too():
-    vectors, query = made(50, 400, np.float64, 1.0)
-    rows = np.array([3, 4, 9, 20, 49])
-    arms = blocked.build(vectors, rng=np.random.default_rng(0), rows=rows)
-    same = blocked.build(vectors[rows], rng=np.random.default_rng(0))
-    for one, other in zip(arms.blocks, same.blocks, strict=True):
-        np.testing.assert_array_equal(one, other)
-        assert not one.flags.writeable
-    assert arms.memory_bytes <= blocked.memory_bytes(5, 400) + 8 * 400
-    rewards = blocked_rewards(arms, query)
-    np.testing.assert_array_equal(
-        rewards.pull(0, 400, None), in_blocks(vectors[rows], query).pull(0, 400, None)
-    )
-    assert rewards.scores(np.array([1, 4]))[0].tolist() == [4, 49]
 
 
 def test_the_order_is_a_permutation_that_the_generator_draws():
@@ -312,16 +293,3 @@ def test_bounds_of_a_range_that_the_arms_keep_to():
     near = columns.bounds(known, np.array([1.0, 3.0]), "nearest", (0.0, 4.0))
     assert (near.spread, near.largest, near.violated) == (4.0, 3.0, False)
     assert columns.bounds(known, np.array([1.0, 3.0]), "nearest", (0.0, 3.9)).violated
-
-
-def test_magnitudes_up_to_a_billion_are_taken():
-    for most, fits in ((1e9, True), (1e9 * (1 + 1e-12), False)):
-        for sign in (1.0, -1.0):
-            vectors = sign * np.array([[most, 0.0]])
-            with contextlib.nullcontext() if fits else pytest.raises(InvalidParameter):
-                columns.of(vectors)
-            with contextlib.nullcontext() if fits else pytest.raises(InvalidParameter):
-                columns.check_query(vectors[0], 2, "inner_product")
-    assert columns.magnitude(np.array([-3.0, 2.0])) == 3.0
-    assert columns.magnitude(np.array([])) == 0.0
-    assert np.isnan(columns.magnitude(np.array([1.0, np.nan])))

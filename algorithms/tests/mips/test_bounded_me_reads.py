@@ -132,17 +132,6 @@ def test_a_range_that_does_not_hold_withdraws_the_guarantee(search, layout):
         assert "value_range" in found.guarantee.reason
 
 
-def test_offsets_of_the_coordinates_cost_nothing():
-    """The range is that of a coordinate over the arms, not that of all products."""
-    vectors, query = spread_out(200, 4000, 9)
-    rng = np.random.default_rng(0)
-    moved = vectors + 100.0 * rng.standard_normal(4000).astype(np.float32)
-    plain = bounded_me(in_blocks(vectors, query), k=1, epsilon=0.5, delta=0.1)
-    found = bounded_me(in_blocks(moved, query), k=1, epsilon=0.5, delta=0.1)
-    assert found.reads <= plain.reads * 1.1 < plain.exhaustive_reads
-    assert suboptimality(moved, query, "inner_product", found.rows) <= 0.5
-
-
 def test_racing_follows_the_variance_and_bounded_me_the_range():
     """One coordinate in a thousand is large: the range says nothing of most of them."""
     rng = np.random.default_rng(1)
@@ -227,16 +216,6 @@ def test_bad_parameters_are_named(search, name, value):
     options = {"k": 1, "epsilon": 0.1, "delta": 0.1, name: value}
     with pytest.raises(InvalidParameter, match=name):
         SEARCHES[search](in_blocks(np.eye(4), np.ones(4)), **options)
-
-
-def test_an_unknown_plan_is_named():
-    with pytest.raises(InvalidParameter, match="plan"):
-        bounded_me(in_blocks(np.eye(4), np.ones(4)), k=1, epsilon=0.1, delta=0.1, plan="best")
-
-
-def test_an_unknown_width_is_named():
-    with pytest.raises(InvalidParameter, match="width"):
-        racing(in_blocks(np.eye(4), np.ones(4)), k=1, epsilon=0.1, delta=0.1, width="narrow")
 
 
 @pytest.mark.parametrize("search", [bounded_me, racing])

@@ -50,14 +50,6 @@ def test_finishing_costs_no_more_than_reading_on_or_reading_whole_arms(*, costs,
     assert costs.finishing(left, dim, n, dim) == 0.0
 
 
-@given(n=st.integers(1, 10**6), dim=st.integers(1, 10**6))
-def test_without_costs_reads_are_all_that_counts(n, dim):
-    assert ReadCosts() == READS_ALONE
-    assert READS_ALONE.overhead(n, dim) == READS_ALONE.checking(n, dim) == 0.0
-    assert READS_ALONE.least_sample(n, dim) == 1.0
-    assert READS_ALONE.finishing(n, 0, n, dim) == n * dim
-
-
 @pytest.mark.parametrize(
     ("n", "dim", "few"),
     [
@@ -146,12 +138,6 @@ def test_a_race_checks_after_fixed_shares_well_beyond_the_least_sample():
     costs = ReadCosts(query=10 * 128.1 / 1.5 / 2.4)
     assert racing.schedule(plan_of(10, 4_096, costs))[1:] == shares[2:]
     assert racing.schedule(plan_of(10, 4_096, rounded=lambda t: 4_096 if t > 2_000 else t))[-1] == 1_536
-
-
-@pytest.mark.parametrize(("search", "least"), [(racing, 256), (bounded_me, 128)])
-def test_few_coordinates_are_not_sampled(search, least):
-    assert search.few_coordinates(plan_of(1_000, least - 1))
-    assert not search.few_coordinates(plan_of(1_000, least))
 
 
 def test_the_overhead_of_a_race_is_at_most_a_sixth_of_a_scan():

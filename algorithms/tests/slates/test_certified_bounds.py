@@ -221,22 +221,6 @@ def test_top_of_perp_does_not_depend_on_the_scale(scale):
         assert certified_bounds.largest_on_perp(scale * B) == pytest.approx(top_of_perp(scale * B)[0])
 
 
-@pytest.mark.parametrize(("n", "k", "ratio"), [
-    (6, 3, 1 / 5), (10, 2, 1 / 19), (10, 9, 72 / 90), (40, 10, 9 / 87), (5, 1, 1.0), (3, 3, 1.0), (2, 2, 1.0),
-])  # fmt: skip
-def test_what_peeling_reaches(n, k, ratio):
-    """The larger of k (k - 1) / (n (n - 1)) and (k - 1) / (2 n + k - 3), computed by hand."""
-    assert peeling_ratio(n, k) == pytest.approx(ratio)
-
-
-def test_the_ratio_of_theorem_1():
-    W = np.diag([1.0, 2.0, 3.0, 4.0, 5.0, 8.0])
-    assert theorem_1_ratio(W, 3) == pytest.approx(1 / 8 * 1 / 5 / 2)
-    assert theorem_1_ratio(W, 2) == pytest.approx(1 / 8 * 1 / 11)
-    assert theorem_1_ratio(W, 1) == 1.0
-    assert densest_k_subgraph(W, 1).tolist() == [5]
-
-
 def test_the_weights_of_a_gap_are_those_that_the_module_names():
     for n, k in [(5, 2), (7, 3), (8, 6), (6, 1)]:
         for found in fits(n, k, 1):
@@ -321,18 +305,6 @@ def test_sa_foa_as_printed_is_its_algorithm(bound):
             assert (got.value, got.lead, got.width) == pytest.approx(best)
     alone = sa_foa.heuristic(found, look, found.best[np.newaxis])
     assert alone == Excess(0.0, 0.0, 0.0), "a support of M^ alone says nothing"
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 7])
-def test_slates_are_enumerated_a_few_at_a_time(chunk):
-    """Also when a chunk holds nothing but the best slate."""
-    every = [exhaustive.excess(found, LOOK) for found in fits(6, 2, 1)]
-    for found, expected in zip(fits(6, 2, 1), every, strict=True):
-        got = exhaustive.excess(found, LOOK, chunk)
-        assert (got.value, got.lead, got.width) == pytest.approx(
-            (expected.value, expected.lead, expected.width)
-        )
-        assert got.value == pytest.approx(got.width - got.lead)
 
 
 @pytest.mark.parametrize("method", [icb, saqm, sa_foa, exhaustive])

@@ -142,19 +142,6 @@ def test_lil_ucb_with_a_width_that_is_too_small_errs_more(monkeypatch):
     assert wrong > allowed(100, DELTA)
 
 
-def test_easy_populations_are_cheap_and_their_draws_follow_p():
-    logs = matrix("normal", 1e-4, size=20_000)
-    factors, rng, counts, reads = Factors.of(logs), np.random.default_rng(8), np.zeros(10), 0
-    for _ in range(500):
-        drawn = racing_normal(factors, delta=0.01, rng=rng)
-        counts[drawn.rows[0]] += 1
-        reads += drawn.reads
-    assert reads < 0.05 * 500 * logs.size
-    # Within delta of p in total variation, and 500 draws of noise (false alarm below 1e-8 by Hoeffding).
-    frequent = np.abs(counts / 500 - P).sum() / 2
-    assert frequent <= 0.01 + np.sqrt((10 * np.log(2) - np.log(ALARM)) / (2 * 500))
-
-
 def proposition_7(logs, seed, variance, first=50):
     """Equation 10 for the Gumbel variables of a seed. All of it is from the whole population."""
     arms, size = logs.shape
@@ -191,13 +178,6 @@ def test_a_draw_reads_no_more_than_proposition_7_and_with_wide_widths_more(varia
     assert beyond_proposition_7(variance, 150)[0] > allowed(150, DELTA)
 
 
-def test_many_draws_of_one_call_are_independent_and_follow_p():
-    logs = matrix("normal", HARD, size=4_000)
-    drawn = racing_normal(Factors.of(logs), delta=DELTA, rng=np.random.default_rng(4), draws=5_000)
-    assert stats.chisquare(np.bincount(drawn.rows, minlength=10), P * 5_000).pvalue > ALARM
-    assert drawn.reads == drawn.exhaustive_reads
-
-
 def correlated(size=20_000, arms=5):
     """Arms that share most of their noise, as likelihoods of the same observations do."""
     rng = np.random.default_rng(3)
@@ -205,14 +185,6 @@ def correlated(size=20_000, arms=5):
     own = rng.standard_normal((arms, size)) * 1e-3
     own -= own.mean(axis=1, keepdims=True)
     return np.log(P[:arms])[:, None] / size + own + shared - shared.mean(), shared
-
-
-def test_pairwise_variance_reads_less_where_arms_share_their_noise():
-    logs, _ = correlated()
-    wrong, pairwise = errors(normal, logs, 60)
-    wrong_marginal, single = errors(marginal, logs, 60)
-    assert max(wrong, wrong_marginal) <= allowed(60, DELTA)
-    assert pairwise < 0.5 * single
 
 
 def test_a_control_variate_reads_less_and_changes_no_answer():

@@ -9,7 +9,6 @@ import pytest
 
 from api_client import Api, Json, running
 from center_brute_force import greedy, radius, squared
-from service_process import serving
 
 pytestmark = pytest.mark.anyio
 
@@ -108,30 +107,6 @@ async def test_answers_come_late_again_and_in_any_order(api: Api):
 
 
 @pytest.mark.rest
-async def test_a_campaign_that_is_made_again_is_the_same_one(api: Api):
-    await make(api)
-    body = {"id": "c", "points": NAMES, "k": 3, "noise_std": 0.05, "first": "p0", "seed": 1}
-    await api.ok("POST", "/v1/centers", body, 200)
-    for change in ({"k": 4}, {"points": NAMES[::-1]}, {"seed": 2}, {"epsilon": 0.1}):
-        told = await api.refused("POST", "/v1/centers", body | change, status=409, code="conflict")
-        assert told["detail"] == f"a campaign with this id exists and has another {next(iter(change))}"
-    assert await api.listed("/v1/centers", limit=1) == [{"id": "c"}]
-    queries = await ask(api, 3)
-    await api.ok("DELETE", "/v1/centers/c", status=204)
-    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/ask"), ("POST", "/tell")):
-        json = {"/ask": {}, "/tell": {"results": answered(queries, lambda *_: 0.5)}}.get(path)
-        await api.refused(method, f"/v1/centers/c{path}", json, status=404, code="not_found")
-    await make(api)
-    await ask(api, 3)
-    await api.refused(
-        "POST",
-        "/v1/centers/c/tell",
-        {"results": answered(queries, lambda *_: 0.5)},
-        loc=["body", "results", 2, "query"],
-    )
-
-
-@pytest.mark.rest
 async def test_many_clients_at_once(api: Api):
     """Every query is given out once, and every answer counts once.
 
@@ -177,43 +152,6 @@ async def test_a_campaign_continues_after_a_restart_as_if_nothing_had_happened(
         states = [await api.ok("GET", f"/v1/centers/{name}") for name in ("c", "twin")]
     assert pairs == twin
     assert [{**state, "id": ""} for state in states] == [{**states[0], "id": ""}] * 2
-
-
-@pytest.mark.slow
-async def test_a_killed_service_loses_no_answer_that_it_took(tmp_path: Path):
-    """Killed while answers are under way, three times; what was not acknowledged is sent again.
-
-    The campaign has a seed of its own. False alarm of the centres: at most ``delta``.
-    """
-    matrix, measure = distances(), noisy(distances(), 0.1)
-    body = {
-        "id": "c", "points": NAMES, "k": 4, "noise_std": 0.1, "first": "p0", "epsilon": 0, "delta": 1e-7,
-    }  # fmt: skip
-    results: list[Json] = []
-    acknowledged = 0
-    for life in range(4):
-        with serving(tmp_path) as service:
-            async with service.client() as http:
-                (await http.post("/v1/centers", json=body)).raise_for_status()
-                while True:
-                    if results:
-                        call = asyncio.create_task(http.post("/v1/centers/c/tell", json={"results": results}))
-                        if acknowledged > 400 * (life + 1) and life < 3:
-                            await asyncio.sleep(0.002 * life)
-                            service.kill()
-                            await asyncio.gather(call, return_exceptions=True)
-                            break
-                        receipt = (await call).json()
-                        assert receipt["observed"] + receipt["duplicate"] == len(results)
-                        acknowledged += len(results)
-                    asked = (await http.post("/v1/centers/c/ask", json={"count": 37})).json()
-                    results = answered(asked["queries"], measure)
-                    if asked["done"]:
-                        break
-                if life == 3:
-                    final = (await http.get("/v1/centers/c")).json()
-    assert (final["state"], final["observed"]) == ("done", acknowledged)
-    assert final["centers"] == [NAMES[place] for place in greedy(matrix, 4, 0)]
 
 
 @pytest.mark.rest

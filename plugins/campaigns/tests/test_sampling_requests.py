@@ -14,15 +14,6 @@ from test_sampling import ALARM, METHODS, P, fits, matrix
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
-async def test_a_prior_counts_and_every_call_draws_anew(shared: Api):
-    logs = (matrix(50) - np.log(P)[:, None] / 50).tolist()
-    body = {"log_factors": logs, "log_prior": np.log(P).tolist(), "draws": 2_000}
-    answer = await shared.ok("POST", "/v1/sample", {**body, "seed": 1})
-    assert fits(np.bincount(answer["draws"], minlength=4), P)
-    unseeded = [(await shared.ok("POST", "/v1/sample", body))["draws"] for _ in range(2)]
-    assert unseeded[0] != unseeded[1]
-
-
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_row_with_a_zero_factor_is_never_drawn(shared: Api, method: str):
     logs = matrix(200).tolist()
@@ -64,21 +55,6 @@ async def test_a_row_with_a_zero_factor_is_never_drawn(shared: Api, method: str)
 async def test_a_bad_sample_is_refused_and_the_field_is_named(shared: Api, changed, loc):
     body = {"log_factors": [[0, 1, 2], [1, 2, 3]], **changed}
     await shared.refused("POST", "/v1/sample", body, loc=loc)
-
-
-@pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e400"])
-async def test_what_is_no_json_number_is_refused(shared: Api, token: str):
-    await shared.refused(
-        "POST",
-        "/v1/sample",
-        content=f'{{"log_factors": [[0, {token}], [1, 2]]}}',
-        loc=["body", "log_factors", 0, 1],
-    )
-
-
-async def test_too_many_numbers_are_too_many(shared: Api):
-    for many in ([[0] * 1_001] * 1_000, [[0]] * 100_001):
-        await shared.refused("POST", "/v1/sample", {"log_factors": many}, status=413, code="too_large")
 
 
 @pytest.mark.slow
@@ -123,27 +99,6 @@ async def test_arms_are_drawn_by_their_softmax(shared: Api):
             assert answer["cost"] == {"reads": 18, "exhaustive_reads": 18}
 
 
-async def test_arms_that_came_and_went(shared: Api):
-    await shared.catalogue("changing", {"old": [5.0, 0, 0], "kept": [0, 0, 0], "moved": [9.0, 0, 0]})
-    await shared.ok("DELETE", "/v1/catalogues/changing/arms/old", status=204)
-    await shared.put_arms("changing", {"moved": [1.0, 0, 0], "new": [math.log(3), 0, 0]})
-    body = {"query": [1, 0, 0], "draws": 4_000, "seed": 1}
-    answer = await shared.ok("POST", "/v1/catalogues/changing/sample", body)
-    p = np.array([1.0, math.e, 3.0]) / (4.0 + math.e)
-    assert fits([answer["draws"].count(arm) for arm in ("kept", "moved", "new")], p)
-    view = await shared.ok("GET", "/v1/catalogues/changing")
-    assert answer["catalogue_version"] == view["version"]
-
-
-async def test_extreme_temperatures_are_the_best_arm_and_any_arm(shared: Api):
-    await shared.catalogue("extreme", {"low": [-1e6], "high": [1e6], "middle": [0]})
-    body = {"query": [1e6], "draws": 300, "seed": 1}
-    path = "/v1/catalogues/extreme/sample"
-    assert set((await shared.ok("POST", path, {**body, "temperature": 1e-9}))["draws"]) == {"high"}
-    body["query"] = [1e-6]
-    assert len(set((await shared.ok("POST", path, {**body, "temperature": 1e9}))["draws"])) == 3
-
-
 @pytest.mark.parametrize(
     ("changed", "code", "loc"),
     [
@@ -183,17 +138,6 @@ async def wide_catalogue(shared: Api) -> dict[str, list[float]]:
     if (await shared.call("GET", "/v1/catalogues/wide")).status_code == 404:
         await shared.catalogue("wide", arms)
     return arms
-
-
-@pytest.mark.parametrize("method", ["racing_normal", "racing_ebs", "lil_ucb"])
-async def test_many_coordinates_are_raced(shared: Api, wide_catalogue, method: str):
-    body = {"query": [1.0] * 1_024, "temperature": 10.0, "method": method, "delta": 0.01}
-    answer = await shared.ok("POST", "/v1/catalogues/wide/sample", body)
-    assert answer["draws"] == ["ahead"]
-    assert answer["guarantee"]["kind"] == "pac"
-    assert answer["cost"]["reads"] <= answer["cost"]["exhaustive_reads"] == 41 * 1_024
-    if method == "racing_normal":
-        assert answer["cost"]["reads"] < 0.6 * 41 * 1_024
 
 
 async def test_draws_of_races_follow_the_softmax(shared: Api, wide_catalogue):

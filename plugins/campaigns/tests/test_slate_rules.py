@@ -122,39 +122,6 @@ async def test_the_fields_may_be_those_of_a_catalogue_as_they_were(api: Api):
     await api.refused("POST", "/v1/slates", {**body, "id": "t"}, status=404, code="not_found")
 
 
-@pytest.mark.rest
-async def test_values_of_different_kinds_are_different_groups(shared: Api):
-    values = [1, 1.0, True, "1", {"deep": 1}, [], None, 0]
-    metadata = {arm: {"x": value} for arm, value in zip(ARMS, values, strict=True)}
-    body = {**BODY, "id": "kinds", "metadata": metadata, "rules": {"at_most": [{"field": "x", "count": 1}]}}
-    made = await shared.ok("POST", "/v1/slates", body, 201)
-    expected = {"a0": {"x": 1}, "a1": {"x": 1.0}, "a2": {"x": True}, "a3": {"x": "1"}, "a7": {"x": 0}}
-    assert made["metadata"] == expected
-    assert await shared.ok("POST", "/v1/slates", body, 200) == made
-    shown = (await shared.ok("POST", "/v1/slates/kinds/ask", {"count": 300}))["pulls"]
-    seen = {frozenset(pair) for p in shown for pair in zip(p["slate"], p["slate"][1:], strict=False)}
-    assert frozenset({"a0", "a1"}) not in seen
-    assert {frozenset({"a1", "a2"}), frozenset({"a2", "a3"}), frozenset({"a5", "a6"})} <= seen
-
-
-@pytest.mark.rest
-async def test_dotted_fields_and_tags(api: Api):
-    nested = {arm: {"maker": {"name": value["maker"]}} for arm, value in METADATA.items()}
-    rules = {"at_most": [{"field": "maker.name", "count": 2}]}
-    made = await api.ok("POST", "/v1/slates", {**BODY, "metadata": nested, "rules": rules}, 201)
-    assert made["metadata"] == {arm: {"maker.name": value["maker"]} for arm, value in METADATA.items()}
-    await api.ok("PUT", "/v1/catalogues/c", {"dim": 1}, 201)
-    tagged = [
-        {"id": arm, "features": [1.0], "tags": [METADATA[arm]["maker"]] if arm in METADATA else []}
-        for arm in ARMS
-    ]
-    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": tagged})
-    body = {key: value for key, value in BODY.items() if key != "metadata"}
-    rules = {"at_most": [{"field": "tags", "count": 2}]}
-    made = await api.ok("POST", "/v1/slates", {**body, "id": "t", "catalogue": "c", "rules": rules}, 201)
-    assert made["metadata"] == {arm: {"tags": value["maker"]} for arm, value in METADATA.items()}
-
-
 ONE = {"at_most": [{"field": "maker", "count": 1}]}
 FIELD = ["body", "rules", "at_most", 0, "field"]
 
@@ -199,25 +166,6 @@ async def test_what_is_wrong_is_named(shared: Api, change: Json, loc: list[str |
         return
     await shared.refused("POST", "/v1/slates", body, loc=loc)
     await shared.refused("GET", "/v1/slates/wrong", status=404, code="not_found")
-
-
-@pytest.mark.rest
-async def test_one_slate_is_nothing_to_find_out(shared: Api):
-    body = {
-        **BODY,
-        "id": "one",
-        "rules": ONE,
-        "arms": ["a0", "a6", "a7"],
-        "k": 3,
-        "metadata": {"a0": {"maker": 1}},
-    }
-    await shared.refused("POST", "/v1/slates", body, loc=["body", "k"])
-    twins = {"a0": {"maker": 1}, "a1": {"maker": 1}}
-    body |= {"arms": ["a0", "a1", "a6", "a7"], "metadata": twins, "k": 4}
-    await shared.refused("POST", "/v1/slates", body, loc=["body", "k"])
-    body |= {"rules": RULES, "arms": ["a0", "a1", "a4", "a5"], "metadata": METADATA | twins}
-    body["metadata"] = {arm: {"maker": arm} for arm in body["arms"]}
-    await shared.refused("POST", "/v1/slates", {**body, "k": 4}, loc=["body", "k"])
 
 
 async def test_arms_that_a_catalogue_lacks_or_has_twice_over_are_named(api: Api):

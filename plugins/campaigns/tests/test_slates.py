@@ -96,31 +96,6 @@ async def test_results_come_late_repeated_out_of_order_or_never(shared: Api):
     assert view["progress"]["more_pulls"] >= 0
 
 
-async def test_made_once(shared: Api):
-    first = await make(shared, "once")
-    assert await make(shared, "once", status=200) == first
-    for change in ({"k": 2}, {"seed": 2}, {"arms": ARMS[::-1]}, {"epsilon": 0.4}, {"method": "icb"}):
-        body = {"id": "once", "arms": ARMS, "k": 3, "epsilon": 0.5, "noise_std": 0.3, "seed": 1, **change}
-        told = await shared.refused("POST", "/v1/slates", body, status=409, code="conflict")
-        assert told["detail"] == f"a campaign with this id exists and has another {next(iter(change))}"
-
-
-async def test_deleted_is_gone(api: Api):
-    await make(api, "gone")
-    pull = (await ask(api, "gone", 1))[0]["pull"]
-    await api.ok("DELETE", "/v1/slates/gone", status=204)
-    results = {"results": [{"pull": pull, "total": 1.0}]}
-    for method, path, body in (
-        ("GET", "", None), ("DELETE", "", None), ("POST", "/ask", {"count": 1}), ("POST", "/tell", results),
-    ):  # fmt: skip
-        await api.refused(method, f"/v1/slates/gone{path}", body, status=404, code="not_found")
-    assert await api.store.keys("*slates:gone*") == []
-    await make(api, "gone")
-    await ask(api, "gone", 1)
-    loc = ["body", "results", 0, "pull"]
-    await api.refused("POST", "/v1/slates/gone/tell", results, loc=loc)
-
-
 async def test_listed(api: Api):
     for name in ("b", "a", "c"):
         await make(api, name)
@@ -194,32 +169,6 @@ async def test_totals_that_the_range_forbids_are_taken_counted_and_warned_of(sha
     assert "noise_range" in view["warnings"][0]
 
 
-async def test_noise_that_is_larger_than_it_says_is_warned_of(shared: Api):
-    await make(shared, "loud", noise_std=0.1, epsilon=0.001)
-    noise = 0.3 * np.random.default_rng(4).standard_normal(200)
-    pulls = await ask(shared, "loud", 200)
-    results = [{"pull": p["pull"], "total": float(total)} for p, total in zip(pulls, noise, strict=True)]
-    await tell(shared, "loud", results)
-    assert "noise_std" in (await shared.ok("GET", "/v1/slates/loud"))["warnings"][0]
-
-
-async def test_the_printed_sa_foa_promises_nothing(shared: Api):
-    for method, bound, kind in (("sa_foa", "paper", "none"), ("saqm", "paper", "pac")):
-        made = await make(shared, f"{method}-{bound}", method=method, bound=bound)
-        assert made["guarantee"]["kind"] == kind
-    done = await finish(shared, "sa_foa-paper", np.random.default_rng(5))
-    assert done["state"] == "done"
-
-
-async def test_a_range_is_turned_into_the_noise_of_a_total(shared: Api):
-    """Independent arms need fewer pulls; two arms of one slate that err together need more."""
-    seen = {}
-    for name, rest in (("dependent", {}), ("independent", {"independent_noise": True})):
-        await make(shared, name, noise_std=None, noise_range=0.3, **rest)
-        seen[name] = (await finish(shared, name, np.random.default_rng(6)))["observed"]
-    assert seen["independent"] < seen["dependent"]
-
-
 FEATURES = {arm: [1.0, float(i), float(i * i % 5)] for i, arm in enumerate(ARMS)}
 
 
@@ -273,57 +222,3 @@ async def test_a_finished_slate_is_served_as_a_baseline_and_learned_from(api: Ap
     await api.ok("DELETE", f"/v1/catalogues/c/arms/{done['best'][0]}", status=204)
     gone = await api.choose("b", k=3, baseline="s")
     assert [arm["id"] for arm in gone["arms"]] == done["best"][1:]
-
-
-async def test_a_campaign_that_is_sampling_starts_no_learner_and_is_no_baseline(api: Api):
-    await api.catalogue("c", FEATURES)
-    await api.bandit("b", "c")
-    await api.bandit("u", "c", scope="per_key")
-    await make(api, "s")
-    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "b"}, status=409, code="conflict")
-    body = {"k": 3, "baseline": "s"}
-    await api.refused("POST", "/v1/bandits/b/choose", body, status=409, code="conflict")
-    await finish(api, "s", np.random.default_rng(8))
-    for name in ("none", "b"):
-        missing = {"k": 3, "baseline": name}
-        await api.refused("POST", "/v1/bandits/b/choose", missing, status=404, code="not_found")
-    unknown = {"status": 404, "code": "not_found", "loc": ["body", "bandit"]}
-    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "none"}, **unknown)
-    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "u"}, loc=["body", "key"])
-    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "b", "key": "ann"}, loc=["body", "key"])
-    await api.ok("POST", "/v1/slates/s/teach", {"bandit": "u", "key": "ann"}, status=202)
-    await api.ok("DELETE", "/v1/catalogues/c/arms/a0", status=204)
-    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "b"}, loc=["body", "bandit"])
-
-
-EXTREMES = [
-    (1e9, 1e-9, 1e-12, 1e9), (1e-9, 1e9, 0.999, 1e9), (1e-9, 1e-9, 1e-12, 1e9), (1e9, 1e9, 0.999, 0.0),
-    (1e-9, 1e-9, 1e-12, 0.0), (1.0, 0.5, 0.05, 1e9), (1e9, 1e-9, 1e-12, 1e-9),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("method", "numbers"),
-    [("saqm", numbers) for numbers in EXTREMES]
-    + [(method, numbers) for method in ("sa_foa", "icb", "exhaustive") for numbers in EXTREMES[:2]],
-)
-async def test_the_largest_and_the_smallest_numbers(
-    shared: Api, method: str, numbers: tuple[float, float, float, float]
-):
-    noise, epsilon, delta, scale = numbers
-    for place, (rest, bound) in enumerate(
-        (({"noise_std": noise}, "certified"), ({"noise_std": None, "noise_range": noise}, "paper"))
-    ):
-        name = f"x-{method}-{noise}-{epsilon}-{scale}-{place}"
-        limits = {"epsilon": epsilon, "delta": delta, "method": method, "bound": bound}
-        await make(shared, name, **limits, **rest)
-        rng = np.random.default_rng(9)
-        for _ in range(3):
-            pulls = await ask(shared, name, 300)
-            results = [{"pull": p["pull"], "total": scale * rng.uniform(-1.0, 1.0)} for p in pulls]
-            if results:
-                await tell(shared, name, results)
-        view = await shared.ok("GET", f"/v1/slates/{name}")
-        assert len(view["best"]) == 3
-        assert view["bounds"]["lower"] <= view["bounds"]["upper"]
-        assert 0 <= view["progress"]["more_pulls"] <= 10**15

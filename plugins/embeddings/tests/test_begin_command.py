@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -138,23 +135,6 @@ def test_an_item_of_next_week_is_chosen_by_its_fields(client: Client, run: Run, 
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    ("blocks", "beside"), [("table,likes", True), ("behaviour", False), ("behaviour,likes", False)]
-)
-def test_fewer_blocks_make_fewer_features(
-    client: Client, run: Run, asked: list[str], blocks: str, beside: bool
-):
-    status, _, said = run(*asked, "--features", blocks)
-    assert (status, said) == (0, "")
-    table = client.get_arm("shop", "i1").features
-    features = client.get_arm("shop-likes", "i1").features
-    assert (features[: len(table)] == table) == beside
-    if blocks == "table,likes":
-        assert len(features) == len(table) + 1
-    assert client.choose("shop", key="new", k=3, seed=1).prior_version == 1
-
-
-@pytest.mark.rest
 def test_a_name_that_exists_is_refused_before_anything_is_read(client: Client, run: Run, asked: list[str]):
     assert run(*asked)[0] == 0
     before = [client.get_catalogue(name).version for name in ("shop", "shop-likes")]
@@ -212,27 +192,6 @@ def test_what_is_wrong_is_said_in_the_order_in_which_one_mends_it(
 
 
 @pytest.mark.rest
-def test_values_that_are_all_1_and_rows_without_times_are_right(
-    client: Client, run: Run, asked: list[str], clicks: Path
-):
-    rows = clicks.read_text().splitlines()
-    clicks.write_text("\n".join([rows[0], *(row for row in rows[1:] if ",1,2026" in row)]) + "\n")
-    assert run(*asked, "--dry-run")[0] == 0
-
-
-@pytest.mark.rest
-def test_ratings_are_likes_from_a_value_on(client: Client, run: Run, asked: list[str], clicks: Path):
-    clicks.write_text(clicks.read_text().replace(",1,2026", ",5,2026").replace(",0,2026", ",2,2026"))
-    counts = []
-    for liked in ("4", "1"):
-        status, shown, said = run(*asked, "--liked", liked, "--dry-run")
-        assert (status, said) == (0, "")
-        counts.append(next(line for line in shown.splitlines() if "keys liked" in line))
-    assert counts[0] != counts[1]
-    assert "2,400 times" in counts[1]
-
-
-@pytest.mark.rest
 def test_a_time_that_is_none_is_named_where_times_are_asked_for(run: Run, asked: list[str], clicks: Path):
     replaced(clicks, "2026-01-05", "soon")
     assert run(*asked, "--dry-run")[0] == 0
@@ -240,14 +199,6 @@ def test_a_time_that_is_none_is_named_where_times_are_asked_for(run: Run, asked:
     assert status == 2
     assert "ts: must be a date" in said
     assert "--skip-bad" not in said, "which it has not"
-
-
-@pytest.mark.rest
-def test_options_that_contradict_are_refused(run: Run, asked: list[str]):
-    assert "--features: must be some of" in run(*asked, "--features", "table")[2]
-    assert "--features: must be some of" in run(*asked, "--features", "genres")[2]
-    without = [word for word in asked if word not in {"--value", "bought"}]
-    assert "--liked: name the column" in run(*without, "--liked", "4")[2]
 
 
 def test_a_stop_says_what_is_there_and_the_same_command_goes_on(
@@ -263,22 +214,4 @@ def test_a_stop_says_what_is_there_and_the_same_command_goes_on(
     assert not list(client.bandits())
     monkeypatch.undo()
     assert run(*asked)[0] == 0
-    assert client.get_bandit("shop").catalogue == "shop-likes"
-
-
-@pytest.mark.rest
-def test_after_a_kill_the_same_command_goes_on(client: Client, run: Run, service: Service, asked: list[str]):
-    """It is killed as soon as the first catalogue is there, wherever it is then."""
-    code = "import sys; from server.cli import main; sys.exit(main(sys.argv[1:]))"
-    words = ["begin", *map(str, asked), "--url", service.url]
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    wait_until_sync(lambda: bool(list(client.catalogues())), what="a catalogue is made")
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    status, _, said = run(*asked)
-    if status:  # it was done before the signal came
-        assert "there is a bandit shop already" in said
-    assert client.get_catalogue("shop-likes").filled
     assert client.get_bandit("shop").catalogue == "shop-likes"

@@ -145,12 +145,6 @@ async def test_a_fit_has_the_history_and_the_own_keys(api: Api, keys: int):
 
 
 @pytest.mark.rest
-async def test_what_the_owner_says_of_exploration_stands(api: Api):
-    await make(api, exploration=0.7)
-    assert (await api.ok("GET", "/v1/bandits/b"))["used"]["exploration"] == pytest.approx(0.7)
-
-
-@pytest.mark.rest
 @pytest.mark.parametrize(
     ("fields", "version"),
     [
@@ -227,46 +221,6 @@ async def test_a_bandit_keeps_the_history_through_moves(api: Api, tmp_path: Path
     await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "c"})
     back = await api.ok("POST", "/v1/bandits/b/prior/refresh")
     assert (back["keys"], back["history"]) == (PRIOR.keys + 12, PRIOR.keys)
-
-
-@pytest.mark.rest
-async def test_no_history_comes_along_to_features_that_hardly_tell_those_of_before(api: Api):
-    await make(api)
-    other = np.random.default_rng(2).normal(size=(ARMS, 2))
-    await api.catalogue("other", dict(zip(IDS, other.tolist(), strict=True)))
-    await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "other", "carry": "map"})
-    found = await api.ok("POST", "/v1/bandits/b/prior/refresh")
-    assert (found["keys"], found.get("history"), found["mean"]) == (0, None, None)
-
-
-@pytest.mark.rest
-async def test_a_bandit_that_has_no_history_gets_one_by_a_move(api: Api):
-    await api.catalogue("old", dict(zip(IDS, FEATURES.tolist(), strict=True)))
-    await make(api, catalogue="old")
-    assert (await api.ok("GET", "/v1/bandits/b/prior"))["version"] == 0
-    moved = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "c", "carry": "none"})
-    assert moved["carry"] == "none"
-    found = await api.ok("GET", "/v1/bandits/b/prior")
-    assert (found["version"], found["keys"], found["history"]) == (1, PRIOR.keys, PRIOR.keys)
-
-
-@pytest.mark.rest
-async def test_another_process_serves_the_first_key_by_it(api: Api, store_url: str, tmp_path: Path):
-    async with running(store_url, tmp_path / "2", empty=False) as other:
-        await make(api)
-        chosen = await other.choose("b", key="ann", k=3)
-        assert chosen["prior_version"] == 1
-
-
-@pytest.mark.rest
-async def test_the_prior_goes_with_the_catalogue(api: Api):
-    await make(api)
-    await api.ok("DELETE", "/v1/bandits/b", status=204)
-    await api.ok("DELETE", "/v1/catalogues/c", status=204)
-    mean = history_record(PRIOR).mean
-    assert not any(mean in repr(value).encode() or mean == value for value in (await api.stored()).values())
-    again = await embedded(api, "c", prior=None)
-    assert again["behaviour"]["prior"] is None
 
 
 @pytest.mark.rest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -63,14 +62,6 @@ def ratings(tmp_path: Path) -> Path:
     path = tmp_path / "ratings.csv"
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-@pytest.mark.rest
-def test_a_pipe_is_refused_and_not_waited_for(client: Client, run: Run, tmp_path: Path):
-    os.mkfifo(pipe := tmp_path / "t.csv")
-    status, shown, said = run("--history", pipe, *COLUMNS, "--catalogue", "films-2", "--from", "films")
-    assert (status, shown) == (2, "")
-    assert "t.csv: is a pipe or a device" in said
 
 
 def test_films_are_near_what_the_same_people_like(client: Client, run: Run, ratings: Path):
@@ -153,22 +144,6 @@ def test_a_bandit_whose_learners_cannot_come_along_is_said_how_to_move(
     assert client.get_bandit("taught").catalogue == "noise"
 
 
-@pytest.mark.rest
-def test_a_move_of_one_learner_and_one_lost_arm_is_told_in_the_singular(
-    client: Client, service: Service, capsys: pytest.CaptureFixture[str]
-):
-    for name, arms in (("two", ["a", "b"]), ("one", ["a"])):
-        client.put_catalogue(name, dim=2)
-        client.upsert_arms(name, np.eye(2)[: len(arms)], ids=arms)
-    client.put_bandit("moved", catalogue="two", policy="sub_ts", scope="per_key")
-    client.observe("moved", [{"id": "1", "key": "ann", "arm": "a", "value": 1.0}], wait=True)
-    assert main(["move", "moved", "one", "--carry", "none", "--url", service.url]) == 0
-    shown = capsys.readouterr().out
-    assert "moved moved from two to one: 1 learner, none" in shown
-    assert "1 arm in common; 1 is gone, 0 are new" in shown
-    assert "- 1 arm of two is not in one and will not be chosen any more" in shown
-
-
 def test_an_arm_that_was_passed_over_is_small_and_one_that_came_later_is_not(
     client: Client, run: Run, ratings: Path
 ):
@@ -201,29 +176,6 @@ def test_an_arm_that_was_passed_over_is_small_and_one_that_came_later_is_not(
     assert lengths["plain"]["f27"] < 0.01
     assert lengths["timed"]["f28"] == lengths["plain"]["f28"]
     assert lengths["plain"]["f0"] > 0.3
-
-
-@pytest.mark.rest
-def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, run: Run, ratings: Path):
-    with ratings.open("a") as file:
-        file.write("single,f0,5\nu1,elsewhere,5\nu2,elsewhere,5\n")
-    asked = [
-        "--history",
-        ratings,
-        *COLUMNS,
-        "--liked",
-        "4",
-        "--catalogue",
-        "x",
-        "--from",
-        "films",
-        "--dim",
-        "3",
-    ]
-    status, shown, _ = run(*asked, "--dry-run")
-    assert status == 0
-    assert "91 keys liked 27 of 30 arms" in shown
-    assert "2 rows are of arms that films has not, and left out" in shown
 
 
 @pytest.mark.parametrize(
@@ -296,44 +248,6 @@ def test_what_is_wrong_with_a_history_is_named(run: Run, client: Client, tmp_pat
     assert status == 2
     assert why in said
     assert [each.id for each in client.catalogues()] == ["films"]
-
-
-def test_a_bandit_of_another_catalogue_is_not_moved(run: Run, client: Client, ratings: Path):
-    client.put_catalogue("other", dim=2)
-    client.put_bandit("far", catalogue="other", policy="sub_ts", scope="per_key")
-    asked = ["--history", ratings, *COLUMNS, "--liked", "4", "--catalogue", "films-2", "--from", "films"]
-    status, shown, said = run(*asked, "--dim", "3", "--then-move", "far")
-    assert (status, shown) == (2, "")
-    assert said.endswith("--then-move: far has the catalogue other, not films")
-    assert {each.id for each in client.catalogues()} == {"films", "other"}
-
-
-def test_bad_rows_may_be_left_out_and_a_dry_run_writes_no_file(run: Run, client: Client, ratings: Path):
-    with ratings.open("a") as file:
-        file.write("u1,,5\n")
-    asked = ["--history", ratings, *COLUMNS, "--liked", "5", "--catalogue", "films-2", "--from", "films"]
-    bad = ratings.with_name("ratings.csv.bad.csv")
-    status, shown, _ = run(*asked, "--dim", "3", "--skip-bad", 1, "--dry-run")
-    assert (status, bad.exists()) == (0, False)
-    assert "1 bad row would be left out" in shown
-    status, shown, _ = run(*asked, "--dim", "3", "--skip-bad", 1)
-    assert (status, bad.exists()) == (0, True)
-    made = client.get_catalogue("films-2")
-    assert made.behaviour is not None
-    assert made.behaviour.keys == 90  # who gave five stars, which is from 5 on
-
-
-def test_a_folder_without_tables_and_a_key_that_is_not_named_are_refused(
-    run: Run, client: Client, tmp_path: Path
-):
-    asked = ["--catalogue", "new", "--from", "films"]
-    assert "folder" in run("--history", tmp_path, *COLUMNS, *asked)[2]
-    assert "No such file" in run("--history", tmp_path / "none.csv", *COLUMNS, *asked)[2]
-    assert (
-        "--key-column: an embedding is made of what the same keys"
-        in run("--history", tmp_path, "--arm-column", "film", *asked)[2]
-    )
-    assert client.get_catalogue("films").size == FILMS
 
 
 @pytest.mark.rest

@@ -286,23 +286,6 @@ async def stored_behaviour(api: Api) -> dict[bytes, set[bytes]]:
     return {key: set(await api.store.hkeys(key)) for key in keys}
 
 
-@pytest.mark.rest
-async def test_an_upload_holds_only_arms_of_its_source_and_nothing_once_it_is_refused(shared: Api):
-    api = shared
-    await api.catalogue("bounded", ARMS)
-    before = await stored_behaviour(api)
-    wrong = body(head("bounded-2"), block(SEEN), block({"a2": (0, [1.0, 1.0, 1.0])}))
-    path = "/v1/catalogues/bounded/embeddings"
-    await api.refused("POST", path, status=422, code="invalid", content=wrong, headers=BLOCKS)
-    assert await stored_behaviour(api) == before
-    await follow(api, "bounded", "bounded-2")
-    (made,) = (names for key, names in (await stored_behaviour(api)).items() if key not in before)
-    assert made == {b"a0", b"a1"}, "`gone` is no arm of the source"
-    again = await stored_behaviour(api)
-    await api.ok("POST", path, status=200, content=body(head("bounded-2"), block(SEEN)), headers=BLOCKS)
-    assert await stored_behaviour(api) == again
-
-
 async def uploaded(api: Api) -> float:
     """The bytes of uploads, as /metrics says."""
     lines = (await api.call("GET", "/metrics")).text.splitlines()
@@ -334,20 +317,3 @@ async def test_a_client_that_leaves_within_an_upload_leaves_nothing(shared: Api)
     await follow(api, "broken-off", "broken-off-2")
     assert await uploaded(api) == 0.0
     assert await stored_behaviour(api) != before
-
-
-@pytest.mark.rest
-async def test_a_source_that_is_deleted_and_made_again_while_blocks_come_is_a_conflict(shared: Api):
-    api = shared
-    await api.catalogue("renewed", ARMS)
-
-    async def blocks() -> AsyncIterator[bytes]:
-        yield body(head("renewed-2"), block(SEEN))
-        await api.ok("DELETE", "/v1/catalogues/renewed", status=204)
-        await api.catalogue("renewed", ARMS)
-        yield body(block({"a2": (1, [1.0, 1.0, 1.0])}))
-
-    path = "/v1/catalogues/renewed/embeddings"
-    answer = await api.call("POST", path, content=blocks(), headers=BLOCKS)
-    assert (answer.status_code, "deleted meanwhile" in answer.json()["detail"]) == (409, True), answer.text
-    await api.refused("GET", "/v1/catalogues/renewed-2", status=404, code="not_found")

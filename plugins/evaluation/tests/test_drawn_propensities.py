@@ -179,39 +179,6 @@ async def test_decisions_whose_arms_are_not_known_are_left_out(api: Api, change:
     assert any("made before the catalogue changed" in each for each in found["warnings"])
 
 
-async def test_metadata_that_change_matter_only_where_a_filter_reads_them(api: Api):
-    """Stock changes all the time; the arms and their features stay."""
-    await api.bandit("b", "c", **PLAIN)
-    for stock in range(3):
-        arms = [
-            {"id": arm, "features": row.tolist(), "metadata": {"stock": 1 + stock + place}}
-            for place, (arm, row) in enumerate(ARMS.items())
-        ]
-        await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-        await decide(api, 10, first=100 * stock)
-        await decide(api, 10, first=100 * stock + 50, filter={"stock": {"$gt": 0}})
-    found = await evaluate(api, {})
-    # All without a filter, but those of the first block, and the last with one.
-    assert found["propensities"]["estimated"] > 35
-    assert any(each.startswith("20 of 60 decisions were made before") for each in found["warnings"])
-
-
-@pytest.mark.parametrize(
-    ("settings", "body", "field", "why"),
-    [
-        ({}, {"learners": "now"}, "learners", '"before"'),
-        ({"half_life_s": 3_600}, {}, "propensities", "a half_life_s"),
-        ({}, {"propensities": "guess"}, "propensities", "draws"),
-    ],
-)
-async def test_what_cannot_be_drawn_is_refused(api: Api, settings: Json, body: Json, field: str, why: str):
-    await api.bandit("b", "c", **{**PLAIN, **settings})
-    asked = {"policy": {}, "propensities": "draws", **body}
-    refusal = await api.refused("POST", "/v1/bandits/b/evaluations", asked, status=422)
-    assert field in json.dumps(refusal)
-    assert why in json.dumps(refusal).replace('\\"', '"')
-
-
 async def test_the_command_finds_what_the_service_finds(
     api: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -280,59 +280,6 @@ async def test_what_is_wrong_with_files_is_one_line(
         assert str(tmp_path) in line_of(capsys)
 
 
-async def test_a_parquet_file_with_another_column(
-    files: tuple[Path, Path, list[Row]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    pa = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
-    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
-
-    _, arms, rows = files
-    whole = pq.read_table(write_log(rows, tmp_path / "log.parquet"))
-    text = pa.array(["now"] * len(whole))
-    cases = [
-        (whole.drop_columns(["arms"]), "has no column arms"),
-        (whole.set_column(1, "time", text), "row 1: Expected `int`"),
-        (whole.set_column(9, "filter", text), "row 1: filter: is not JSON"),
-    ]
-    for table, said in cases:
-        path = tmp_path / "bad.parquet"
-        pq.write_table(table, path)
-        assert await asyncio.to_thread(run, path, arms, {"policy": "softmax"}) == 2
-        assert said in line_of(capsys)
-    path.write_bytes(b"no parquet")
-    assert await asyncio.to_thread(run, path, arms, {"policy": "softmax"}) == 2
-    assert "is not a Parquet file" in line_of(capsys)
-
-
-async def test_values_that_no_service_writes_are_one_line(
-    files: tuple[Path, Path, list[Row]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    """A propensity of 1.0000001, as 32 bits round it; and others that estimators cannot take."""
-    log, arms, _ = files
-    lines = log.read_bytes().splitlines()
-    row = json.loads(lines[1])
-    cases = [
-        ({"arms": [{**row["arms"][0], "propensity": wrong}]}, "arms[0].propensity: must be above 0")
-        for wrong in (1.0000001, 0.0, -0.5)
-    ]
-    reward = {"arm": row["arms"][0]["id"], "value": 1.0, "time": row["time"], "default": False}
-    cases += [
-        ({"context": [1e300]}, "context: must be finite"),
-        ({"candidates": [{"id": "a1"}, {"id": "n", "features": [1e300]}]}, "candidates[1]: must have finite"),
-        ({"arms": [], "rewards": []}, "arms: must not be empty"),
-        ({"rewards": [{**reward, "arm": "another"}]}, "rewards[0].arm: must be one of the arms"),
-        ({"rewards": [reward, {**reward, "time": 10**40}]}, "rewards[1].time: must be from 0 to"),
-        ({"rewards": [{**reward, "revised": 10**20}]}, "rewards[0].revised: must be from 0 to"),
-        ({"time": -1}, "time: must be from 0 to"),
-    ]
-    for change, said in cases:
-        path = tmp_path / "bad.ndjson"
-        path.write_bytes(lines[0] + b"\n" + json.dumps({**row, "rewards": [reward], **change}).encode())
-        assert await asyncio.to_thread(run, path, arms, {"policy": "softmax"}) == 2
-        line = line_of(capsys)
-        assert f"row 2: {said}" in line
-
-
 async def test_a_decision_that_stands_there_twice_counts_once(
     files: tuple[Path, Path, list[Row]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -353,24 +300,6 @@ async def test_a_decision_that_stands_there_twice_counts_once(
         once, both = (json.loads(path.read_text()) for path in (once_out, twice_out))
         assert both.pop("warnings")[1:] == once.pop("warnings")
         assert both == once
-
-
-async def test_of_two_rows_with_different_rewards_the_first_counts_and_the_warning_says_so(
-    files: tuple[Path, Path, list[Row]],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-):
-    log, arms, rows = files
-    other = [msgspec.structs.replace(row, rewards=[]) for row in rows if row.rewards][:3]
-    again, values = tmp_path / "again.ndjson", []
-    again.write_bytes(log.read_bytes() + NdjsonEncoder().add([*other, *rows[:4]]))
-    for path in (log, again):
-        out = tmp_path / "out.json"
-        assert await asyncio.to_thread(run, path, arms, {"policy": "softmax"}, "--json", str(out)) == 0
-        values.append(json.loads(out.read_text())["estimates"])
-    assert values[0] == values[1]
-    warning = "warning: 7 rows repeat a decision of the log, and 3 of them with other rewards: the first"
-    assert warning in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ending", ["ndjson", "parquet"])
@@ -446,17 +375,3 @@ async def test_learners_that_knew_more_than_the_log_says(
     before.write_text(json.dumps({**learner, "state": "AAAA"}))
     assert await asyncio.to_thread(run, log, arms, settings, "--learners-from", str(before)) == 2
     assert "before.ndjson: row 1: state" in line_of(capsys)
-
-
-async def test_it_is_told_early_that_most_rows_have_no_propensities(
-    shared: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    settings, asks = CASES[1]
-    rows = await logged(shared, "told-early", settings, asks)
-    for place, row in enumerate(rows[:34]):
-        arms = [msgspec.structs.replace(arm, propensity=None) for arm in row.arms]
-        rows[place] = msgspec.structs.replace(row, arms=arms)
-    log = write_log(rows, tmp_path / "log.ndjson")
-    assert await asyncio.to_thread(run, log, write_arms(tmp_path), settings) == 0
-    told = "85% of 40 rows cannot be used: 34 show arms without a propensity"
-    assert f"warning: {told}" in capsys.readouterr().err.splitlines()

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.api.strict_json import encoded
 from app.bandits.bandit import GLOBAL_LEARNER
 from app.decision_log import row_tokens
 from app.decision_log.rows import LoggedReward, Row
@@ -22,8 +21,6 @@ from app.selection.request import ChooseRequest
 from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, ConstraintRow, View
 from logged_rows import MemoryLog, row_of
-from shortlist_evaluation import answers
-from shortlist_evaluation.evaluator import EvaluatorLimits
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -236,42 +233,6 @@ async def test_estimates_of_epsilon_greedy_are_those_of_a_plain_loop(
         )
 
 
-@pytest.mark.parametrize("asks", [[{}], MIXED], ids=["one", "mixed"])
-async def test_estimates_of_linucb_are_those_of_a_plain_loop(shared: Api, asks: list[Json]):
-    """It draws the arm of largest estimate plus width; what is predicted of it is the estimate."""
-    name = f"linucb-{len(asks)}"
-    await create_softmax_bandit(shared, name)
-    await taught(shared, name)
-    log = await decide(shared, name, 60, asks)
-    every = await shared.choose(name, k=len(ARMS), dry_run=True)
-    widths = {arm["id"]: arm["width"] for arm in every["arms"]}
-
-    def optimistic(scores: dict[str, float]) -> dict[str, float]:
-        best = max(scores, key=lambda arm: scores[arm] + widths[arm])
-        return {arm: float(arm == best) for arm in scores}
-
-    answer = await evaluate(shared, name, {"policy": "linucb", "alpha": 1.0})
-    found = await expected(shared, name, log, optimistic)
-    assert [each["value"] for each in answer["estimates"]] == pytest.approx(
-        [found[each["estimator"]] if found["weights"].any() else None for each in answer["estimates"]]
-    )
-
-
-async def test_in_contexts_and_with_filters(shared: Api):
-    await create_softmax_bandit(shared, "contexts", context={"dim": 2})
-    rng = np.random.default_rng(9)
-    await taught(shared, "contexts", 20, context=lambda: rng.normal(size=2).tolist())
-    asks: list[Json] = [
-        {"context": rng.normal(size=2).tolist(), "k": 3, "filter": {"even": True}, "exclude": ["a2"]},
-        {"context": [1.0, 0.0], "k": 2},
-        {"context": [1.0, 0.0], "k": 2, "exclude": ["a3"]},
-        *({"context": rng.normal(size=2).tolist()} for _ in range(7)),
-    ]
-    log = await decide(shared, "contexts", 60, asks)
-    answer = await evaluate(shared, "contexts", {"temperature": 0.1})
-    hold(answer, await expected(shared, "contexts", log, boltzmann(0.1)))
-
-
 async def test_keys_are_evaluated_by_their_own_learners(shared: Api):
     name = "keys"
     await create_softmax_bandit(shared, name, scope="per_key", prior="plain")
@@ -331,32 +292,6 @@ async def test_a_policy_on_its_own_log_is_what_was_logged(shared: Api, policy: s
     assert ips["places"][0]["value"] == pytest.approx(np.mean(places))
 
 
-async def test_inverse_gaps_from_a_log_of_softmax(shared: Api):
-    await create_softmax_bandit(shared, "gaps")
-    await taught(shared, "gaps")
-    log = await decide(shared, "gaps", 80, [{"k": 2}, {}])
-    bandit = await shared.app.service.bandits.get("gaps")
-    view = bandit.snapshot()
-    covers = shared.app.service.evaluations._source.covers  # private: how often the log is asked
-    cover = set(await covers.of(bandit.catalogue, None, view, 5))
-
-    def weigh(scores: dict[str, float]) -> dict[str, float]:
-        gone = ARMS.keys() - scores.keys()
-        every = sorted(ARMS, key=lambda arm: -estimates[arm])[:5]
-        candidates = [arm for arm in {*every, *cover} if arm not in gone]
-        best = max(candidates, key=lambda arm: estimates[arm])
-        p = {arm: 1 / (len(candidates) + 6.0 * (estimates[best] - estimates[arm])) for arm in candidates}
-        p[best] = 1 - sum(share for arm, share in p.items() if arm != best)
-        return p
-
-    theta = np.array((await shared.learner("gaps"))["theta"])
-    estimates = {arm: float(row @ theta) for arm, row in ARMS.items()}
-    policy = {"policy": "igw", "gamma": 6.0, "shortlist": 5, "temperature": None}
-    answer = await evaluate(shared, "gaps", policy)
-    hold(answer, await expected(shared, "gaps", log, weigh))
-    assert answer["support"]["unused_share"] > 0.1
-
-
 async def test_thompson_sampling_without_exploration_is_exact(shared: Api):
     await create_softmax_bandit(shared, "greedy", intercept=True)
     await taught(shared, "greedy")
@@ -395,24 +330,6 @@ async def test_thompson_sampling_is_as_often_as_it_draws(shared: Api):
     assert ips["effective_sample_size"] == pytest.approx(size, rel=0.25)
     assert any("1,000 draws" in text for text in answer["warnings"])
     assert await evaluate(shared, "drawn", policy, estimators=["ips"]) == answer
-
-
-async def test_a_late_reward_takes_the_place_of_its_default_and_sums_are_added(shared: Api):
-    rule = {"aggregate": "sum", "wait_s": 100.0, "default": -1.0}
-    await create_softmax_bandit(shared, "late", reward=rule)
-    log = logged(shared, MemoryLog())
-    answers = [await shared.choose("late", k=2, seed=number) for number in range(4)]
-    came: list[list[tuple[Any, ...]]] = [
-        [],  # waits: both arms count as the default
-        [(0, -1.0, True), (1, -1.0, True)],
-        [(0, -1.0, True), (1, -1.0, True), (0, 3.0), (0, 4.0)],
-        [(1, 5.0)],
-    ]
-    for answer, rewards in zip(answers, came, strict=True):
-        named = [(answer["arms"][place]["id"], *rest) for place, *rest in rewards]
-        log.rows.append(row_of(answer, *named))
-    answer = await evaluate(shared, "late", {})
-    assert answer["logged"]["value"] == pytest.approx((-2 - 2 + 6 + 4) / 4)
 
 
 async def test_decisions_without_propensities_are_left_out_and_counted(shared: Api):
@@ -465,35 +382,6 @@ async def test_arms_that_are_gone_or_no_longer_let_in_are_never_chosen(shared: A
     assert nothing["estimates"][1]["value"] is None
 
 
-async def test_only_decisions_of_the_time_are_read(shared: Api):
-    await create_softmax_bandit(shared, "times")
-    await decide(shared, "times", 30)
-    whole = await evaluate(shared, "times", {})
-    assert whole["logged"]["decisions"] == 30
-    ranges: list[tuple[object, object]] = [
-        (START_MS + 10_000, START_MS + 20_000),
-        (START_MS // 1_000 + 10, START_MS // 1_000 + 20),
-        ("2023-11-14T22:13:30", "2023-11-14T23:13:40+01:00"),
-        ("2023-11-14T22:13:30Z", START_MS + 19_001),
-    ]
-    for start, end in ranges:
-        answer = await evaluate(shared, "times", {}, **{"from": start, "to": end})
-        assert answer["logged"]["decisions"] == 10
-    empty = await evaluate(shared, "times", {}, **{"from": "2024-01-01"})
-    assert (empty["logged"]["decisions"], empty["logged"]["value"]) == (0, None)
-    assert [each["value"] for each in empty["estimates"]] == [None] * 3
-    assert empty["warnings"] == ["there are no decisions in this time"]
-
-
-async def test_nothing_is_changed(shared: Api):
-    await create_softmax_bandit(shared, "untouched", scope="per_key")
-    await decide(shared, "untouched", 10, [{"key": "ann"}])
-    before = await shared.call("GET", "/v1/bandits/untouched")
-    await evaluate(shared, "untouched", {"temperature": 9.0, "ridge": 3.0, "reward": {"max": 4.0}})
-    after = await shared.call("GET", "/v1/bandits/untouched")
-    assert (after.json(), after.headers["etag"]) == (before.json(), before.headers["etag"])
-
-
 BAD: list[tuple[Json, int, str, list[str | int]]] = [
     ({"policy": {"temperature": -1}}, 422, "invalid", ["body", "policy", "temperature"]),
     ({"policy": {"temperature": "hot"}}, 422, "invalid", ["body", "policy", "temperature"]),
@@ -544,18 +432,6 @@ async def test_a_log_without_any_propensity_is_refused(shared: Api):
     await shared.refused("POST", "/v1/bandits/none/evaluations", body, status=404, code="not_found")
 
 
-async def test_weights_beyond_all_numbers_are_refused(shared: Api):
-    await create_softmax_bandit(shared, "extreme")
-    log = await decide(shared, "extreme", 1)
-    (arm,) = log.rows[0].arms
-    tiny = type(arm)(arm.id, 1, arm.score, 1e-300, False)
-    row = log.rows[0]
-    fields = {name: getattr(row, name) for name in row.__struct_fields__}
-    log.rows[0] = Row(**{**fields, "arms": [tiny]})
-    body: Json = {"policy": {}, "learners": "now"}
-    await shared.refused("POST", "/v1/bandits/extreme/evaluations", body, loc=["body", "policy"])
-
-
 class Stuck(MemoryLog):
     """A log that never ends."""
 
@@ -597,37 +473,6 @@ async def test_an_evaluation_ends_when_its_client_leaves(shared: Api):
     assert sent == []
 
 
-async def test_few_are_evaluated_at_once(shared: Api):
-    await create_softmax_bandit(shared, "busy")
-    logged(shared, Stuck())
-    path = "/v1/bandits/busy/evaluations"
-    running = {asyncio.create_task(shared.http.post(path, json={"policy": {}})) for _ in range(11)}
-    # The others hold their places for ever: the first answer, of whichever came last, is the refusal.
-    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-    assert [(task.result().status_code, task.result().json()["code"]) for task in done] == [
-        (503, "unavailable")
-    ]
-    await shared.ok("GET", "/healthz")
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
-    logged(shared, MemoryLog())
-    assert (await evaluate(shared, "busy", {}))["logged"]["decisions"] == 0
-
-
-@pytest.mark.parametrize("piece", [1, 4, 1_000])
-async def test_pieces_are_the_whole(shared: Api, monkeypatch: pytest.MonkeyPatch, piece: int):
-    limits = EvaluatorLimits(piece=piece, pool_bytes=0, pools_bytes=0)
-    monkeypatch.setattr(shared.app.service.evaluations, "limits", limits)
-    name = f"pieces-{piece}"
-    await create_softmax_bandit(shared, name)
-    log = await decide(shared, name, 20, MIXED)
-    hold(
-        await evaluate(shared, name, {"temperature": 0.2}),
-        await expected(shared, name, log, boltzmann(0.2)),
-    )
-
-
 async def test_the_log_of_the_service_is_read(shared: Api):
     """Choices with filters, exclusions, pins and contexts, rewarded over HTTP."""
     await create_softmax_bandit(shared, "real", context={"dim": 2}, filter={"even": {"$exists": True}})
@@ -656,16 +501,6 @@ async def test_the_log_of_the_service_is_read(shared: Api):
         even = next((f for f in (row.filter or {}).get("$and", ()) if f.get("even") in (True, False)), {})
         log.rows[place] = msgspec.structs.replace(row, filter=even)
     hold(answer, await expected(shared, "real", log, boltzmann(0.2)))
-
-
-async def test_a_filter_may_be_widened(shared: Api):
-    """Of the row the filter that the request asked for counts, and that of the policy."""
-    await create_softmax_bandit(shared, "wider", filter={"even": True})
-    log = await decide(shared, "wider", 30)
-    found = await expected(shared, "wider", log, boltzmann(0.5))
-    answer = await evaluate(shared, "wider", {"filter": None})
-    assert answer["support"]["missing_share"] == pytest.approx(1 - found["weights"].mean())
-    assert answer["estimates"][0]["effective_sample_size"] == pytest.approx(found["size"])
 
 
 async def learned(api: Api, name: str, count: int, changed: dict[str, list[float]]) -> tuple[MemoryLog, Any]:
@@ -730,22 +565,6 @@ async def test_decisions_are_weighed_with_what_was_known_before_them(shared: Api
     answer = await evaluate(shared, "before", {"temperature": 0.8})
     assert answer["learners"] == {"when": "now", "begin": None, "blocks": 0}
     assert any("values may be too high" in text for text in answer["warnings"])
-
-
-async def test_what_was_never_done_has_no_value(shared: Api):
-    """The log shows one filter's arms, and the policy mostly chooses others."""
-    await create_softmax_bandit(shared, "never")
-    await decide(shared, "never", 60, [{"filter": {"even": True}}])
-    for row in shared.app.service.evaluations.pages.rows:
-        assert int(row.arms[0].id[1:]) % 2 == 0
-    log = shared.app.service.evaluations.pages
-    log.rows = [msgspec.structs.replace(row, filter=None, decision="gone") for row in log.rows]
-    answer = await evaluate(shared, "never", {})
-    assert answer["support"]["missing_share"] > 0.3
-    for estimate in answer["estimates"]:
-        assert (estimate["value"], estimate["interval"]) == (None, None)
-        assert (estimate["places"][0]["value"], estimate["places"][0]["interval"]) == (None, None)
-    assert any("what it would earn is unknown" in text for text in answer["warnings"])
 
 
 async def test_a_log_of_at_most_rules_alone_is_refused(shared: Api):
@@ -880,78 +699,6 @@ async def test_an_evaluation_ends_once_too_much_is_missing_whatever_follows(
         assert any("decisions were looked at" in text for text in answer["warnings"])
     else:
         assert answer["logged"]["decisions"] == 2_000
-
-
-async def test_a_policy_that_is_rarely_shown_does_not_end_early(shared: Api):
-    """The first of its decisions comes within the first 3 % of the log, or the log is small."""
-    await create_softmax_bandit(shared, "rarely")
-    log = await decide(shared, "rarely", 90, [{"filter": {"even": True}}])
-    log.rows = [msgspec.structs.replace(row, filter=None, decision=f"d{n}") for n, row in enumerate(log.rows)]
-    answer = await evaluate(shared, "rarely", {"filter": {"even": False}})
-    assert answer["logged"]["decisions"] == 90
-    assert not [text for text in answer["warnings"] if "looked at" in text]
-
-
-async def signals_bandit(api: Api, name: str, signals: int, places: int, decisions: int = 8) -> MemoryLog:
-    rules = {f"s{number}": {"weight": 1.0, "min": 0.0, "max": 1.0} for number in range(signals)}
-    await create_softmax_bandit(api, name, signals=rules)
-    log = logged(api, MemoryLog())
-    for number in range(decisions):
-        log.rows.append(row_of(await api.choose(name, k=places, seed=number), time=START_MS + number))
-    return log
-
-
-async def test_what_is_made_of_many_weights_is_made_in_threads(shared: Api, monkeypatch: pytest.MonkeyPatch):
-    """Every estimate, and the JSON of the answer."""
-    await signals_bandit(shared, "threads", 3, 2)
-    names: list[str] = []
-
-    def noting(whole: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*given: Any, **named: Any) -> Any:
-            names.append(threading.current_thread().name)
-            return whole(*given, **named)
-
-        return noted
-
-    # private: in which thread it is called
-    monkeypatch.setattr(answers, "_estimated", noting(answers._estimated))
-    monkeypatch.setattr("shortlist_evaluation.calls.encoded", noting(encoded))
-    weights = [{"s0": 1.0}, {"s1": 1.0}]
-    answer = await evaluate(shared, "threads", {"weights": weights})
-    assert len(answer["results"]) == 2
-    assert len(names) == 2 * 3 * (1 + 3) + 1
-    assert all(name.startswith("measuring") for name in names)
-
-
-async def test_places_of_signals_are_told_when_they_are_asked_for(shared: Api):
-    await signals_bandit(shared, "places", 2, 3)
-    plain = await evaluate(shared, "places", {"weights": [{"s0": 1.0}, {"s1": 0.5}]})
-    asked = await evaluate(shared, "places", {"weights": [{"s0": 1.0}, {"s1": 0.5}]}, signal_places=True)
-    for answer, places in ((plain, 0), (asked, 3)):
-        assert [len(each["places"]) for each in answer["estimates"]] == [3] * 3
-        for result in answer["results"]:
-            for signal in result["signals"].values():
-                assert [each["estimator"] for each in signal["estimates"]] == ["ips", "snips", "dr"]
-                assert [len(each["places"]) for each in signal["estimates"]] == [places] * 3
-                ips, _, dr = signal["estimates"]
-                assert {**ips, "estimator": "dr"} == dr
-
-
-async def test_weights_times_signals_times_places_are_bounded(shared: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shared.app.service.evaluations, "limits", EvaluatorLimits(values=24))
-    await signals_bandit(shared, "many-weights", 4, 3)
-    body: Json = {"policy": {"weights": [{"s0": 1.0}] * 3}}
-    found = await shared.refused(
-        "POST", "/v1/bandits/many-weights/evaluations", body, loc=["body", "policy", "weights"]
-    )
-    assert "at most 2 weight sets are allowed with 4 signals in lists of 3" in found["detail"]
-    assert len((await evaluate(shared, "many-weights", {"weights": [{"s0": 1.0}] * 2}))["results"]) == 2
-    assert (await evaluate(shared, "many-weights", {}))["results"] is None
-    for wrong in ([], [[]], 1.0):
-        found = await shared.refused(
-            "POST", "/v1/bandits/many-weights/evaluations", {"policy": {"weights": wrong}}
-        )
-        assert "or a list of 1 to 50 such objects" in found["detail"]
 
 
 async def test_rewards_of_long_lists_are_read_in_threads_a_token_once(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 DIM, DECISIONS = 3, 60
 ARMS = {f"a{place}": row for place, row in enumerate(np.random.default_rng(3).normal(size=(30, DIM)))}
 THETA = np.array([0.8, -0.5, 0.3])
-DRY_RUNS = 400
-DEVIATIONS = 5.0  # of a difference of two shares: 6e-7 of each of two comparisons
 
 
 async def ready(api: Api, name: str, **settings: Any) -> None:
@@ -174,49 +171,3 @@ async def test_what_is_not_known_is_left_out_and_counted(shared: Api):
     answer = await evaluate(shared, "left", {"policy": "softmax", "temperature": 2.0})
     assert (answer["logged"]["decisions"], answer["logged"]["left_out"]) == (9 + 3, 2)
     assert any("candidates" in warning for warning in answer["warnings"])
-
-
-async def test_propensities_by_draws_are_among_the_candidates(shared: Api):
-    """Of Thompson sampling: how often dry runs with the same candidates give the arm."""
-    await ready(shared, "drawn", policy="linear_ts", exploration=0.6)
-    rng = np.random.default_rng(9)
-    for candidates in (["a1", "a4", "a8", "a11"], ["a1", *brought(rng, 2)]):
-        counts = dict[str, int]()
-        for seed in range(DRY_RUNS):
-            body = {"dry_run": True, "seed": seed, "candidates": candidates}
-            answer = await shared.ok("POST", "/v1/bandits/drawn/choose", body)
-            arm = answer["arms"][0]["id"]
-            counts[arm] = counts.get(arm, 0) + 1
-        began_ms = await next_millisecond()
-        choice = await shared.choose("drawn", seed=DRY_RUNS, candidates=candidates)
-        ended_ms = await next_millisecond()
-        await wait_until(lambda token=choice["decision"]: _is_logged(shared, token), what="the row")
-        found = await evaluate(
-            shared,
-            "drawn",
-            {"policy": "softmax", "temperature": 1e9},
-            learners="before",
-            propensities="draws",
-            **{"from": began_ms / 1e3, "to": ended_ms / 1e3},
-        )
-        assert found["propensities"]["estimated"] == 1
-        shown = 1.0 / len(candidates) / found["support"]["largest_weight"]
-        share = counts.get(choice["arms"][0]["id"], 0) / DRY_RUNS
-        variance = max(share * (1.0 - share), 0.02) * (1.0 / DRY_RUNS + 1.0 / found["propensities"]["draws"])
-        assert abs(shown - share) <= DEVIATIONS * variance**0.5
-
-
-async def _is_logged(api: Api, token: str) -> bool:
-    rows = (await api.ok("GET", "/v1/bandits/drawn/log?order=desc"))["items"]
-    return any(row["decision"] == token for row in rows)
-
-
-async def next_millisecond() -> int:
-    """A decision that is asked for by its time has a millisecond of its own."""
-    before = time.time_ns() // 1_000_000
-
-    async def is_later() -> bool:
-        return time.time_ns() // 1_000_000 > before
-
-    await wait_until(is_later, what="the next millisecond")
-    return time.time_ns() // 1_000_000

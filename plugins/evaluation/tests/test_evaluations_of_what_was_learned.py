@@ -28,7 +28,7 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.policies.registry import POLICIES
 from app.records.records import CatalogueRecord
 from logged_rows import reward_of, row
-from shortlist.evaluation import blocks, estimates, off_policy
+from shortlist.evaluation import blocks, off_policy
 from shortlist.evaluation.logged import Logged
 from shortlist_evaluation.evaluated import ESTIMATOR_NAMES
 from shortlist_evaluation.evaluator import Evaluator
@@ -212,34 +212,12 @@ FULL = tuple(
     Case(per, **kind, spread=spread) for per in (10, 50, 200) for kind in KINDS for spread in (0.4, 1.2)
 )
 RARE = Case(125, arms=80, temperature=0.01, alike=0.004)
-ALIKE = (Case(10, arms=20, temperature=0.02, alike=0.1), Case(50, arms=20, temperature=0.02, alike=0.1))
 
 
 @pytest.mark.parametrize("case", QUICK, ids=str)
 def test_values_are_right_on_average_and_intervals_hold(case: Case):
     found = measured(simulated(population(case), LOGS, seed=1))
     assert is_right(found), found
-
-
-@pytest.mark.parametrize("case", ALIKE, ids=str)
-def test_where_nothing_can_be_learned_nothing_is_called_better(case: Case):
-    found = measured(simulated(population(case), LOGS, seed=2))
-    assert is_right(found), found
-    assert max(each.better for each in found.values()) <= 0.05
-    believed = measured(simulated(population(case), LOGS, seed=2, variant="now"))
-    assert min(each.off for each in believed.values()) > 0.3
-
-
-@pytest.mark.parametrize("variant", ["now", "early"])
-def test_learners_that_have_seen_what_weighs_them_fail(variant: str):
-    assert not is_right(measured(simulated(population(Case(10, contexts=3)), LOGS, seed=1, variant=variant)))
-
-
-def test_intervals_of_seven_tenths_fail(monkeypatch: pytest.MonkeyPatch):
-    whole = estimates.reach
-    monkeypatch.setattr(estimates, "reach", lambda *given, **named: 0.7 * whole(*given, **named))
-    found = measured(simulated(population(Case(200)), LOGS, seed=1))
-    assert min(each.covered for each in found.values()) < LEAST_COVERED
 
 
 def hardly_shown() -> Population:

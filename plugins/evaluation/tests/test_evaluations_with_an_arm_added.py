@@ -169,25 +169,3 @@ async def test_predictions_of_shown_arms_alone_fail(monkeypatch: pytest.MonkeyPa
         low, high = evaluation.estimates[2].interval or (np.nan, np.nan)
         found.append(bool(low <= worth <= high))
     assert np.mean(found) < 0.5
-
-
-@pytest.mark.parametrize("policy", SETTINGS)
-async def test_where_all_arms_are_drawn_none_is_named(policy: str):
-    """A log of its own policy, whose arms are many: some are not drawn by chance. False alarm: 1 %."""
-    rng = np.random.default_rng(4)
-    features = rng.normal(size=(200, DIM))
-    bandit, scores = bandit_over(features, policy), features @ np.zeros(DIM)
-    rows = []
-    for number, arm in enumerate(rng.integers(200, size=400).tolist()):
-        logged = LoggedArm(f"a{arm}", 1, float(scores[arm]), 1.0 / 200, pinned=False)
-        rows.append(row(arms=[logged], rewards=[reward_of(1.0, logged.id)], time=number))
-    assert len({each.arms[0].id for each in rows}) < 190
-
-    async def known(*_: object) -> ridge.Posterior:
-        return ridge.posterior(ridge_sums.empty(DIM), ridge=1.0)
-
-    evaluator = Evaluator(bandit, HeldSource(), known, ESTIMATOR_NAMES)
-    await evaluator.add(rows)
-    evaluation = evaluations_of(evaluator, "now")[0]
-    assert (evaluation.support.unshown_arms, evaluation.support.unshown_share) == (0, 0.0)
-    assert not [text for text in evaluation.warnings if "never chosen" in text]

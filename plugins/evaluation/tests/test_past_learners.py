@@ -11,8 +11,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit, bandit_of
 from app.bandits.settings import BanditRecord, PositionRule, RewardRule
@@ -316,58 +314,9 @@ async def test_revised_rewards_count_each_time_if_all_came_before(when_ms: int, 
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("is_ahead", [False, True])
-async def test_rewards_that_had_just_come_need_not_have_been_known(is_ahead: bool):
-    """Decisions were made with what was known 100 ms before, or by a clock that is 100 ms late."""
-    log = simulate("plain", 90, seed=4)
-    note_versions(log, 0 if is_ahead else 100)
-    if is_ahead:
-        times = [reward.time for each in log.rows if each.time < FROM_MS for reward in each.rewards]
-        ahead = sum(FROM_MS < time <= FROM_MS + 100 for time in times)
-        log.rows = [
-            msgspec.structs.replace(each, learner_version=each.learner_version + ahead) for each in log.rows
-        ]
-    for under_way_ms, begin in ((110, "known"), (0, "log")):
-        past = await surveyed(log, under_way_ms=under_way_ms)
-        assert past.beginning == begin, under_way_ms
-
-
-@pytest.mark.rest
 async def test_learners_that_would_take_too_much_memory_are_refused():
     log = simulate("keys", 60, seed=9)
     past = PastLearners(log.bandit, HeldSource(), most_bytes=300)
     await past.survey(pages(log.rows))
     with pytest.raises(TooLarge, match="less time"):
         await check(log, past)
-
-
-@pytest.mark.rest
-@given(st.lists(st.integers(0, 400), max_size=5), st.integers(1, 50))
-@settings(max_examples=60)
-def test_blocks_are_even_whatever_the_pieces(sizes: list[int], gap: int):
-    clock, count = blocks.start(), sum(sizes)
-    times = np.arange(count, dtype=float) * gap
-    for part in np.split(times, np.cumsum(sizes)[:-1] if sizes else []):
-        clock = blocks.add(clock, part)
-    found = blocks.of(clock)
-    assert len(found) == min(count, blocks.BLOCKS)
-    np.testing.assert_array_equal(found.times, found.first * gap)
-    if count:
-        lengths = np.diff([*found.first, count])
-        assert found.first[0] == 0
-        assert lengths.max() - lengths.min() <= 2 * clock.step
-        known = found.known_to(times)
-        own = np.searchsorted(found.first, np.arange(count), side="right") - 1
-        assert (known > own).all()  # nobody knows its own block
-        assert (known == own + 1).all()
-
-
-@pytest.mark.rest
-def test_many_decisions_are_counted_in_bounded_memory():
-    clock = blocks.start()
-    for part in np.array_split(np.arange(100_003.0), 501):
-        clock = blocks.add(clock, part)
-    found = blocks.of(clock)
-    assert len(clock.times) <= 2_048
-    assert np.diff([*found.first, 100_003]) == pytest.approx(100_003 / 20, rel=0.03)
-    np.testing.assert_array_equal(found.first, found.times)

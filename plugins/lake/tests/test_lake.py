@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from app.platform.errors import ShortlistError
 from app.records.records import LearnerState, bytes_to_state
-from server import cli
 from service_process import Service, run, serving
 from shortlist_client import Client
 from shortlist_lake import rebuild
@@ -338,17 +337,6 @@ def lakes(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return result
 
 
-def test_dask_makes_the_same_learners(lakes: Any):
-    delayed = pytest.importorskip("dask", reason="dask is not installed").delayed
-    lake, whole = lakes["more"]
-    plan = delayed(rebuild.plan_of(lake))
-    parts = [delayed(rebuild.mapped)(plan, delayed(lake.read)(name)) for name in lake.files("rewards")]
-    while len(parts) > 1:
-        parts = [delayed(rebuild.merged_parts)(*parts[:2]), *parts[2:]]
-    done = delayed(rebuild.finished)(plan, parts[0]).compute(scheduler="processes")
-    assert_equal(dict(done), whole)
-
-
 class Killed(BaseException):
     """As good as SIGKILL: nothing catches it."""
 
@@ -423,29 +411,6 @@ def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(client:
     )
 
 
-def test_decisions_say_how_far_the_policy_agrees(client: Client, tmp_path: Path):
-    shadow: Any = {"share": 1.0, "serve": "candidates"}
-    client.put_bandit("shadow", catalogue="c", policy="sub_ts", log={}, holdout=shadow)
-    client.choose("shadow", candidates=["a1", "a2"])
-    client.patch_bandit("shadow", holdout={"share": 0.0})
-    client.choose("shadow")
-    wait_until_sync(lambda: len(list(client.log("shadow"))) == 2, what="both are logged")
-    export_lake(client, "shadow", str(tmp_path / "lake"), limits=ALL)
-    said = {row["decision"]: row["agreement"] for row in rows(Lake(str(tmp_path / "lake")), "decisions")}
-    for row in client.log("shadow"):
-        known = row.agreement
-        expected = None if known is None else {"same_first": known.same_first, "overlap": known.overlap}
-        assert said[row.decision] == expected
-    assert [found is None for found in said.values()].count(True) == 1
-
-
-def test_an_address_of_a_store_will_do(client: Client):
-    address = "memory://bucket/lake"
-    for _ in range(2):
-        export_lake(client, "fading", address)
-    assert_equal(dict(rebuild.rebuilt(Lake(address))), learners(client, "fading"))
-
-
 def test_the_commands_write_a_file_that_can_be_imported(service: Service, client: Client, tmp_path: Path):
     def shortlist(*words: str) -> str:
         done = (
@@ -502,76 +467,6 @@ def test_a_folder_that_is_not_ours_is_left_alone(client: Client, tmp_path: Path)
     other = LakeWriter.open(str(lake), "plain", Lake(str(lake)).manifest["terms"])
     assert "another export writes to it" in refused(client, lake)
     other.close()
-
-
-def test_of_a_bandit_that_was_made_anew_another_folder_is_asked_for(client: Client, tmp_path: Path):
-    client.put_bandit("gone", catalogue="c", policy="sub_ts", log={})
-    export_lake(client, "gone", str(tmp_path / "lake"))
-    client.delete_bandit("gone")
-    client.put_bandit("gone", catalogue="c", policy="sub_ts", log={})
-    assert "is of a bandit gone that was deleted" in refused(client, tmp_path / "lake", "gone")
-
-
-def test_what_is_half_written_or_damaged_is_named(client: Client, tmp_path: Path):
-    lake = tmp_path / "lake"
-    export_lake(client, "plain", str(lake))
-    for table in ("arms", "rewards"):
-        path = min(lake.glob(f"{table}/*/*.parquet"))  # of two days, where midnight came in between
-        whole = path.read_bytes()
-        path.write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(ShortlistError, match=r"parquet is damaged, or half written"):
-            rebuild.rebuilt(Lake(str(lake)))
-        assert "parquet is damaged, or half written" in refused(client, lake)
-        path.write_bytes(whole)
-    manifest = lake / MANIFEST
-    text = manifest.read_text()
-    for wrong in (text[:100], "[]", text.replace('"format": 1', '"format": 7')):
-        manifest.write_text(wrong)
-        assert MANIFEST in refused(client, lake)
-    manifest.write_text(text)
-    number = Lake(str(lake)).manifest["commit"] + 1
-    day = min(lake.glob("rewards/*"))
-    taken = day / f"{number:06}-0.parquet"
-    taken.write_bytes(b"mine")
-    assert "is not of this lake" in refused(client, lake)
-
-
-def test_files_of_earlier_commits_that_are_gone_or_cut_short_are_refused(
-    service: Service,
-    client: Client,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
-    monkeypatch.chdir(tmp_path)
-
-    def shortlist(*words: str) -> tuple[int, str]:
-        status = cli.main(words)
-        return status, capsys.readouterr().err.splitlines()[-1]
-
-    export = ("export", "log", "plain", "--partition", "day", "--out", "lake", "--url", service.url)
-    lake = tmp_path / "lake"
-    export_lake(client, "plain", str(lake))
-    earlier = sorted(lake.glob("*/day=*/*.parquet"))
-    client.observe("plain", [{"id": "after-that", "arm": "a1", "value": 1}])
-    wait_until_sync(lambda: rests(client), what="it is learned")
-    export_lake(client, "plain", str(lake))
-    assert len(sorted(lake.glob("*/day=*/*.parquet"))) > len(earlier) >= 3
-    for path in earlier:
-        whole = path.read_bytes()
-        for content, told in (
-            (whole[:-9], "damaged, or half written"),
-            (b"", "damaged"),
-            (None, "is missing"),
-        ):
-            path.unlink() if content is None else path.write_bytes(content)
-            status, line = shortlist(*export)
-            assert (status, path.name in line, told in line) == (2, True, True), line
-            if path.parts[-3] != "decisions":  # a rebuild does not read them
-                status, line = shortlist("rebuild", "--log", "lake", "--out", "learners.ndjson")
-                assert (status, path.name in line, told in line) == (2, True, True), line
-        path.write_bytes(whole)
-    assert shortlist(*export)[0] == 0
 
 
 def test_a_lake_without_its_arms_is_refused(client: Client, tmp_path: Path):

@@ -228,42 +228,6 @@ async def test_a_bandit_is_not_changed_into_what_is_refused(shared):
     assert (await shared.ok("PATCH", "/v1/bandits/patched", served))["version"] == 2
 
 
-@pytest.mark.parametrize("method", ["bounded_me", "racing", "exact", "adaptive"])
-@pytest.mark.parametrize("filtered", [False, True])
-async def test_a_search_that_needs_all_arms_is_refused(shared, method, filtered):
-    await _refusing(shared)
-    body = {"query": [1.0, 0, 0, 0], "method": method} | ({"filter": {"a": 1}} if filtered else {})
-    await shared.refused("POST", "/v1/catalogues/refusing/mips", body, code="not_possible_here")
-
-
-@pytest.mark.parametrize(("path", "body"), [
-    ("/v1/catalogues/refusing/sample", {"query": [1.0, 0, 0, 0]}),
-    ("/v1/catalogues/refusing/centers", {"k": 1}),
-    ("/v1/bandits/refusing/evaluations", {"policy": {"exploration": 0.0}}),
-])  # fmt: skip
-async def test_what_looks_at_all_arms_is_refused(shared, path, body):
-    await _refusing(shared)
-    await shared.refused("POST", path, body, code="not_possible_here")
-
-
-async def test_a_dimension_that_milvus_does_not_take_is_refused(shared):
-    await shared.refused("PUT", "/v1/catalogues/narrow", {"dim": 1}, loc=["body", "dim"])
-    assert (await shared.call("GET", "/v1/catalogues/narrow")).status_code == 404
-
-
-async def test_quotas_and_campaigns_of_such_arms_are_refused(shared):
-    await _refusing(shared)
-    await shared.refused(
-        "PUT", "/v1/bandits/refusing/quotas/q", {"arm": "a", "most": 1, "per_s": 60}, code="not_possible_here"
-    )
-
-
-async def _refusing(api: MilvusApi) -> None:
-    await api.call("PUT", "/v1/catalogues/refusing", {"dim": DIM})
-    await api.put_arms("refusing", {"a": [1.0, 0, 0, 0]})
-    await api.call("PUT", "/v1/bandits/refusing", {"catalogue": "refusing", "policy": "sub_ts", "log": {}})
-
-
 async def test_without_an_engine_no_such_catalogue_is_made(store_url, tmp_path):
     async with running(store_url, tmp_path) as api:
         body = {"dim": DIM, "index": {"kind": "milvus"}}
@@ -384,30 +348,6 @@ async def test_a_full_overlay_stops_writes_until_the_engine_has_them(shared, mon
     assert (await shared.put_arms("full", {"c": [1.0, 0, 0, 0]}))["added"] == 1
 
 
-async def test_a_decision_is_logged_and_explained_as_ever(shared):
-    """Its row says nothing of how many arms were eligible; the choice is made again from its seed."""
-    await shared.catalogue("logged", arms_of(60))
-    body = {"catalogue": "logged", "policy": "sub_ts", "log": {}}
-    await shared.ok("PUT", "/v1/bandits/logged", body, 201)
-    await shared.followed("logged")
-    request = {"k": 3, "filter": {"tags": {"$exists": False}}, "exclude": ["a1", "a2"]}
-    choice = await shared.ok("POST", "/v1/bandits/logged/choose", request)
-    dry = await shared.ok("POST", "/v1/bandits/logged/choose", {**request, "dry_run": True})
-    assert len(dry["arms"]) == 3
-    assert dry.get("eligible") is None
-
-    async def row() -> Any:
-        found = await shared.ok("GET", "/v1/bandits/logged/log")
-        return found["items"][0] if found["items"] else None
-
-    logged = await wait_until(row, what="the row is written")
-    assert [arm["id"] for arm in logged["arms"]] == [arm["id"] for arm in choice["arms"]]
-    assert logged["eligible"] is None
-    explained = await shared.ok("POST", "/v1/bandits/logged/log/explain", {"decision": choice["decision"]})
-    assert (explained["repeated"], explained["changed"]) == (True, [])
-    assert {arm["id"] for arm in choice["arms"]} <= {each["id"] for each in explained["candidates"]}
-
-
 async def test_revisions_of_arms_come_in_pages_in_the_order_of_changes(shared):
     await shared.catalogue("revised", {f"a{i}": [float(i), 0, 0, 1] for i in range(5)})
     await shared.ok("PUT", "/v1/bandits/revised", {"catalogue": "revised", "policy": "sub_ts"}, 201)
@@ -493,25 +433,3 @@ async def test_ready_waits_for_searches_that_an_engine_refuses_though_it_says_th
             assert "still loading" in assert_problem(answer, 503, "unavailable")["detail"]
     await wait_until(is_chosen, what="the engine searches")
     await wait_until(is_ready, what="it searches all catalogues")
-
-
-async def test_features_are_made_and_reduced_as_in_memory(shared):
-    fields = [{"name": "price", "kind": "number", "mean": 10, "scale": 5}]
-    features = {"fields": fields, "embedding": {"dim": DIM, "reduce": 2}}
-    made = await shared.ok("PUT", "/v1/catalogues/made", {"features": features}, 201)
-    assert (made["dim"], made["reduction"]["state"]) == (3, "not_fitted")
-    rows = arms_of(60)
-    arms = [{"id": arm, "features": row, "metadata": {"price": 20}} for arm, row in rows.items()]
-    await shared.ok("PUT", "/v1/catalogues/made/arms", {"arms": arms})
-    question = {"embedding": rows["a7"], "k": 3, "method": "hnsw"}
-    await shared.refused("POST", "/v1/catalogues/made/mips", question, status=409, code="not_fitted")
-    await shared.ok("POST", "/v1/catalogues/made/features/fit")
-    await shared.followed("made")
-    view = await shared.ok("GET", "/v1/catalogues/made?include=basis")
-    assert (view["size"], view["reduction"]["arms"]) == (60, 60)
-    points = np.array([*rows.values()]) @ np.array(view["basis"]).T
-    found = await shared.ok("POST", "/v1/catalogues/made/mips", question)
-    best = np.argsort(-(points @ points[7]))[:3].tolist()
-    assert [arm["id"] for arm in found["arms"]] == [f"a{row}" for row in best]
-    arm = await shared.ok("GET", "/v1/catalogues/made/arms/a7")
-    assert arm["features"] == pytest.approx([2.0, *points[7]], abs=1e-5)
