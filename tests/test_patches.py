@@ -66,16 +66,3 @@ def test_few_private_names_of_others_are_used_and_each_says_why() -> None:
     assert sum(len(private_names(source)) for source in sources.values()) <= MAX_PRIVATE_NAMES
     found = {path.name: lines for path, source in sources.items() if (lines := without_a_word(source))}
     assert not found, f"say why after {WHY!r}"
-
-
-def test_what_is_counted() -> None:
-    source = """
-patch.setattr(module, "MOST", 1)
-patch.setattr("app.indexes.live._REST", 1)
-patch.setattr(module, "function", 1)
-patch.object(module, "_FEW", 1)
-module.LEAST = 1
-def test_it(self): assert self._mine == other._mine == other._theirs
-"""
-    assert (patched_constants(source), private_names(source), without_a_word(source)) == (4, [7], [7])
-    assert without_a_word(source.replace("._theirs", "._theirs  # private: it is an example")) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -103,21 +102,6 @@ def test_a_folder_is_run_once_and_a_test_for_itself():
 def test_what_is_no_module_of_the_code_has_tests_too(path, tests):
     """Helpers, fixtures, data and scripts, in any folder, also after they were deleted."""
     assert tests in changed.selected([path])
-
-
-def test_a_file_that_git_does_not_know_and_one_that_is_deleted_are_changes(tmp_path):
-    def git(*words):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
-
-    git("init", "--quiet")
-    for name in ("gone.py", "stays.py", "edited.py"):
-        (tmp_path / name).write_text(name)
-    git("add", ".")
-    git("commit", "--quiet", "--message", "all")
-    (tmp_path / "gone.py").unlink()
-    (tmp_path / "edited.py").write_text("other")
-    (tmp_path / "a new file.py").write_text("new")
-    assert sorted(changed.changed("HEAD", tmp_path)) == ["a new file.py", "edited.py", "gone.py"]
 
 
 def test_no_two_files_of_tests_have_one_name():

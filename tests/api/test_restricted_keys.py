@@ -304,13 +304,6 @@ def test_a_restriction_that_is_none_is_refused_at_the_start(terms: str, words: s
     assert "0000" not in caught.value.detail
 
 
-def test_one_key_has_one_meaning():
-    entry = f"app:read;bandits=a:{DIGEST}"
-    configured(f"{entry} {entry}", None)
-    with pytest.raises(StartupError, match="app differ"):
-        configured(f"{entry} app:read:{DIGEST}", None)
-
-
 def test_the_command_writes_restrictions_into_the_entry(capsys: pytest.CaptureFixture[str]):
     arguments = ["--bandits", "home,b:2", "--catalogues", "c", "--rate", "50/s", "--visitors", "1h"]
     assert cli.main(["key", "web", "--scopes", "choose,reward", *arguments]) == 0

@@ -2,23 +2,19 @@
 
 import json
 import pickle
-import re
 import subprocess
 import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from service_process import environment
 from shortlist_client import AsyncClient, AsyncRewardSender, Client, RewardSender
-from waiting import wait_until_sync
 
 FORKING = Path(__file__).with_name("forking.py")
 WAYS = ["os.fork", "fork", pytest.param("forkserver", marks=pytest.mark.rest)]
@@ -114,58 +110,10 @@ def test_a_second_event_loop_sends_what_the_first_has_left(echo: Echo):
     assert run(echo, "loops") == [2, 0]
 
 
-def test_connections_that_were_given_are_refused_in_a_child_once_they_were_used(echo: Echo):
-    unused, used = run(echo, "given")
-    assert unused == ["0", "1"]
-    assert (
-        used
-        == [
-            "http has connections of a parent process: make a Client in each process",
-        ]
-        * 2
-    )
-
-
 def test_flush_and_close_of_a_service_that_never_answers_end(echo: Echo):
     echo.is_silent = True
     unsent = ["1 reward is not sent (not all was sent in 0.1 s)", ["t0"]]
     assert run(echo, "silent") == [unsent, unsent, True]
-
-
-PRELOADED = """
-import atexit
-from shortlist_client import Client, RewardSender
-client = Client({url!r}, timeout_s=20.0)
-sender = RewardSender(client, every_s=3_600)
-atexit.register(sender.close)
-client.choose("b", key="preloaded", once=False)
-
-def app(environ, start_response):
-    choice = client.choose("b", key=environ["QUERY_STRING"], once=False)
-    sender.add(choice.arms[0].id)
-    start_response("200 OK", [("content-type", "text/plain")])
-    return [choice.arms[0].id.encode()]
-"""
-
-
-@pytest.mark.rest
-def test_workers_of_gunicorn_share_an_application_that_was_preloaded(echo: Echo, tmp_path: Path):
-    (tmp_path / "preloaded.py").write_text(PRELOADED.format(url=echo.url))
-    words = ["--preload", "--workers=2", "--threads=4", "--bind=127.0.0.1:0", "--no-control-socket"]
-    command = [sys.executable, "-m", "gunicorn", *words, "preloaded:app"]
-    log = tmp_path / "log"
-    with log.open("w") as file, subprocess.Popen(command, cwd=tmp_path, stderr=file) as server:
-        try:
-            found = wait_until_sync(
-                lambda: re.search(r"Listening at: (http:\S+)", log.read_text()), what="gunicorn listens"
-            )
-            users = [f"user-{number}" for number in range(60)]
-            with ThreadPoolExecutor(8) as pool:
-                asked = pool.map(lambda user: httpx.get(f"{found[1]}?{user}", timeout=60.0).text, users)
-                assert list(asked) == users
-        finally:
-            server.terminate()
-    assert sorted(echo.rewarded) == sorted(users), log.read_text()
 
 
 def test_no_client_or_sender_is_sent_to_another_process():

@@ -2,10 +2,8 @@
 
 import gzip
 import json
-import os
 import re
 import shutil
-import subprocess
 import tarfile
 import time
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ import pytest
 from app.api.api_keys import new_key
 from dropping_proxy import DroppingProxy
 from node import CLIENT as HOME
-from node import NODE, build, node, npm
+from node import build, node, npm
 from openapi_document import openapi_document
 from service_process import Service, serving
 from shortlist_client import Client, visitor_pass
@@ -134,25 +132,6 @@ def test_npm_pack_works_from_a_clone(tmp_path: Path):
     entry = about["exports"]["."]
     assert (about["main"], about["types"]) == (entry["default"], entry["types"])
     assert {f"package/{about[name][2:]}" for name in ("main", "types")} <= names
-
-
-@pytest.mark.rest
-def test_a_node_that_cannot_strip_types_builds_with_a_newer_one(module: Path, tmp_path: Path):
-    """Node 20, the oldest that is supported, could not pack: the import of what it lacks failed."""
-    npx = tmp_path / "npx"
-    npx.write_text(f'#!/bin/sh\n[ "$1 $2" = "--yes node@24" ] && shift 2 && exec {NODE} "$@"\n')
-    npx.chmod(0o755)
-    old = (
-        "import module from 'node:module'; delete module.stripTypeScriptTypes; module.syncBuiltinESMExports()"
-    )
-    subprocess.run(
-        [NODE, "--import", f"data:text/javascript,{old}", HOME / "build.mjs", tmp_path / "dist"],
-        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
-        check=True,
-    )
-    assert {file.name: file.read_text() for file in (tmp_path / "dist").iterdir()} == {
-        file.name: file.read_text() for file in module.parent.iterdir() if file.is_file()
-    }
 
 
 def test_long_lists_go_in_several_calls(module: Path):
@@ -293,34 +272,11 @@ def test_the_types_have_the_fields_of_the_service():
         assert needed - filled == set(schema.get("required", ())), name
 
 
-@pytest.mark.rest
-def test_options_may_be_undefined_where_a_compiler_tells_that_from_absent():
-    """With exactOptionalPropertyTypes `{ key: maybe }` is an error where a type does not say so."""
-    text = (HOME / "src/types.ts").read_text()
-    answers = {"ChosenArm", "RankedCandidate", "Choice", "DryRunArm", "DryRun"}
-    interfaces = re.findall(r"^export interface (\w+)[^{]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
-    options = [
-        (name, line)
-        for name, body in interfaces
-        if name not in answers
-        for line in re.findall(r"^  \w+\?: .*;$", body, re.MULTILINE)
-    ]
-    assert len(options) > 30
-    assert [each for each in options if not each[1].endswith(" | undefined;")] == []
-
-
 def fields_of(text: str, name: str) -> dict[str, bool]:
     """The fields of an interface, and whether they may be missing."""
     match = re.search(rf"^export interface {name} \{{\n(.*?)^\}}", text, re.MULTILINE | re.DOTALL)
     assert match, name
     return {field: bool(mark) for field, mark in re.findall(r"^  (\w+)(\?)?: ", match[1], re.MULTILINE)}
-
-
-def test_the_walk_sees_what_is_missing():
-    assert fields_of("export interface A {\n  /** One: two. */\n  b?: string;\n  c: string;\n}\n", "A") == {
-        "b": True,
-        "c": False,
-    }
 
 
 def test_every_path_is_one_of_the_service():
@@ -369,12 +325,3 @@ def test_the_errors_are_those_of_the_python_client():
     assert dict(re.findall(r"^  (\w+): (\w+),$", text, re.MULTILINE)) == {
         code: kind.__name__ for code, kind in BY_CODE.items()
     }
-
-
-@pytest.mark.rest
-def test_the_sources_run_without_a_build():
-    """Node strips the types by itself."""
-    script = (
-        f"import {{ Client }} from {json.dumps((HOME / 'src/index.ts').as_uri())}; new Client('http://a')"
-    )
-    node("--input-type=module", "--eval", script)

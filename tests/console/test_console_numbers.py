@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +23,6 @@ from waiting import wait_until_sync
 pytestmark = pytest.mark.rest
 
 MODULE = Path(__file__).parents[2] / "app/console/json.js"
-LINEAR = MODULE.with_name("linear.js")
 BIG = 2**53 + 1
 SPELLINGS = [
     "0", "-0", "-0.0", "1", "1.0", "1e0", "9007199254740992", "9007199254740993", "-18446744073709551615",
@@ -117,41 +115,6 @@ def press(page: Page, name: str, method: str) -> None:
     """Press a button, and wait for the answer to what it sends."""
     with page.expect_response(lambda answer: answer.request.method == method):
         page.get_by_role("button", name=name, exact=True).click()
-
-
-def test_the_picture_has_the_two_components_of_largest_variance():
-    """Also where passes end early, and where two components are nearly as large as each other."""
-    draw = np.random.default_rng(61)
-    for scales in ([3.0, 2.0, 1.0, 0.5, 0.1], [1.0] * 16, [5.0], [2.0, 2.0 - 1e-6, 0.1]):
-        rows = draw.standard_normal((300, len(scales))) * scales
-        script = (
-            f"import {{ components }} from {json.dumps(LINEAR.as_uri())};"
-            'import { readFileSync } from "node:fs";'
-            "process.stdout.write(JSON.stringify(components(JSON.parse(readFileSync(0, 'utf8')))));"
-        )
-        found = json.loads(node("--input-type=module", "--eval", script, given=json.dumps(rows.tolist())))
-        centred = rows - rows.mean(axis=0)
-        variance = np.linalg.svd(centred, compute_uv=False) ** 2
-        assert found["share"] == pytest.approx(variance[:2].sum() / variance.sum(), rel=0.01)
-        own = np.linalg.svd(np.array(found["points"]), compute_uv=False) ** 2
-        assert own[: len(variance)] == pytest.approx(variance[:2], rel=0.05)  # not the same one twice
-
-
-def test_what_surely_earns_most_is_not_what_has_three_rewards():
-    """Wilson's bound at two standard errors, computed by the roots of its equation."""
-    cases = [[1] * 3, [1] * 90 + [0] * 10, [0, 0, 5], [2.5, -1.0, 4.0, 4.0]]
-    scales = [(0, 1), (0, 1), (0, 5), (-1, 4)]
-    script = (
-        f"import {{ surelyAtLeast }} from {json.dumps(LINEAR.as_uri())};"
-        f"const cases = {json.dumps(list(zip(cases, scales, strict=True)))};"
-        "process.stdout.write(JSON.stringify(cases.map(([values, [a, b]]) => surelyAtLeast(values, a, b))));"
-    )
-    found = json.loads(node("--input-type=module", "--eval", script))
-    for values, (low, high), bound in zip(cases, scales, found, strict=True):
-        n, share = len(values), (np.mean(values) - low) / (high - low)
-        roots = np.roots([1 + 4 / n, -(2 * share + 4 / n), share**2])  # |share - p| = 2 sqrt(p (1 - p) / n)
-        assert (bound - low) / (high - low) == pytest.approx(min(roots.real), abs=1e-6)
-    assert found[0] < found[1]
 
 
 def test_a_setting_is_edited_without_loss(browser: Browser, tmp_path: Path):

@@ -140,16 +140,6 @@ async def test_a_flush_that_is_cancelled_loses_nothing():
     assert store.written.keys() == {str(n) for n in range(6)}
 
 
-@pytest.mark.rest
-async def test_the_end_waits_for_a_store_only_so_long():
-    store = Store()
-    buffer, reported = made(store, last_try_s=0.01)
-    store.slow = asyncio.Event()
-    buffer.add(row(1))
-    await buffer.stop()
-    assert reported()["dropped"] == 1
-
-
 async def test_it_writes_what_is_added_until_it_ends():
     store = Store()
     buffer, _ = made(store, rest_s=0.0, retry_s=0.0)

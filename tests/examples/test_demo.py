@@ -75,17 +75,6 @@ def play(game: Environment, *, repeats: bool) -> Outcome:
         return Player(game, server, threads=2, repeats=repeats, seed=1).play()
 
 
-def test_data_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.main(["--data", str(tmp_path)]) == 1
-    assert "neither u.data nor ratings.dat" in capsys.readouterr().err
-
-
-def test_a_service_that_does_not_start() -> None:
-    unknown = service.temporary_service("--out-of-order")
-    with pytest.raises(service.StartError, match="--out-of-order"), unknown:
-        pytest.fail("it started")
-
-
 # Whoever is started in the background of a shell is born deaf to SIGINT.
 INTERRUPTIBLE = """import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -229,14 +229,3 @@ def test_a_filter_names_its_fields_and_gives_its_document_back():
     assert found.document == document
     with pytest.raises(AttributeError):
         found.key = "other"
-
-
-def test_both_of_a_filter_that_lets_all_in_is_the_other():
-    everything, one = parse({}), parse({"a": 1})
-    assert everything.both(one) is one
-    assert one.both(everything) is one
-    assert one.both(parse({"a": {"$eq": 1}})) is one
-    both = one.both(parse({"b": 2}))
-    assert both == parse({"a": 1, "b": 2})
-    assert both.document == {"$and": [{"a": 1}, {"b": 2}]}
-    assert (both.conditions, both.fields) == (2, {"a", "b"})

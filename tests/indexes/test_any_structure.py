@@ -24,7 +24,6 @@ from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.publishing import Adoption, Publishing
 from app.indexes.shared_arms import SharedArms
 from headless_service import PATIENT
 from planned_tables import measure
@@ -36,7 +35,7 @@ from shortlist.index.quality import Degradation
 from shortlist.index.table import TableSnapshot, positions_of
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
-from tests.indexes.brute_force import best_ids, filled, limit, only_structures
+from tests.indexes.brute_force import best_ids, filled, only_structures
 from waiting import wait_until
 
 pytestmark = pytest.mark.rest
@@ -212,21 +211,6 @@ def test_compaction_and_another_plan() -> None:
     check(index, arms, seed=7)
 
 
-def test_rows_are_renumbered_by_a_compaction() -> None:
-    features = gaussian(ARMS)
-    index, arms = filled(features, limits=LIMITS), of(features)
-    done(index)
-    limit(index, dead_share=0.01)
-    gone = [*arms][: ARMS // 20]
-    index.remove(gone)
-    arms = {arm: each for arm, each in arms.items() if arm not in set(gone)}
-    before = index.snapshot().structure
-    assert done(index).compacted is not None
-    after = index.snapshot().structure
-    assert (after.kind, after.number, after.covered) == ("flat8", before.number, len(arms))
-    check(index, arms, seed=8)
-
-
 @pytest.mark.rest
 def test_one_that_finds_too_little_does_not_serve() -> None:
     def spoilt(task: Task) -> tuple[Plan, Index | None]:
@@ -315,49 +299,6 @@ def test_one_that_says_how_it_is_saved_serves_in_all_processes(tmp_path: Path) -
         assert index.status().kind == "inverted_file"
         check(index, left, seed=11)
     assert indexes[0].status().recall_at_1 == pytest.approx(indexes[1].status().recall_at_1)
-
-
-@pytest.mark.rest
-def test_each_process_says_what_serves_there_of_one_that_is_asked_for_and_not_shared(tmp_path: Path) -> None:
-    features, indexes = gaussian(ARMS), list[LiveIndex]()
-    for is_maker in (True, False):
-        shared = SharedArms(tmp_path / "shared", lambda is_maker=is_maker: is_maker)
-        indexes.append(filled(features, IndexOptions(kind="flat8"), limits=LIMITS, shared=shared))
-        indexes[-1].version = 1
-    maker, other = indexes
-    assert "another process" not in maker.status().reason
-    done(maker)
-    done(maker, "sharing")
-    done(other, "sharing")
-    assert (maker.status().kind, maker.status().exact) == ("flat8", False)
-    status = other.status()
-    assert (status.kind, status.exact) == ("exact", True)
-    assert "flat8 serves in the process that builds it" in status.reason
-    check(other, of(features), seed=11)
-    assert done(other) is None
-
-
-@pytest.mark.slow
-def test_of_several_processes_its_maker_serves_it_and_the_others_scan(tmp_path: Path) -> None:
-    features, indexes = gaussian(ARMS), list[LiveIndex]()
-    for is_maker in (True, False):
-        shared = SharedArms(tmp_path / "shared", lambda is_maker=is_maker: is_maker)
-        index = filled(features, IndexOptions(), limits=LIMITS, cache=tmp_path / "c.index", shared=shared)
-        index.version = 1
-        indexes.append(index)
-    maker, other = indexes
-    assert done(other) is None, "it is for the maker to plan"
-    assert other.status().reason.startswith("not measured here: another process")
-    assert done(maker).plan.kind == "flat8"
-    assert isinstance(done(maker, "sharing"), Publishing)
-    adopted = done(other, "sharing")
-    assert type(adopted) is Adoption
-    assert adopted.number is not None
-    assert [index.status().kind for index in indexes] == ["flat8", "exact"]
-    for index in indexes:
-        check(index, of(features), seed=11)
-    maker.remove(["5"])
-    check(maker, {arm: each for arm, each in of(features).items() if arm != "5"}, seed=12)
 
 
 @pytest.mark.rest

@@ -65,22 +65,3 @@ def test_on_one_thread_the_reported_seed_and_ef_repeat_the_graph_bit_for_bit(tmp
     assert graph_bytes(again, tmp_path / "again") == graph_bytes(one, tmp_path / "one")
     other = built(12_346, options=options)
     assert graph_bytes(other, tmp_path / "other") != graph_bytes(one, tmp_path / "one")
-
-
-def test_equal_norms_are_inserted_in_the_order_of_rows():
-    """A sign changes no norm: arms come in pairs of one length."""
-    features = np.repeat(FEATURES[:2_000], 2, axis=0) * np.tile([1.0, -1.0], 2_000)[:, None]
-    index = filled(features, OPTIONS, threads=1)
-    maintain(index)
-    rows = index.snapshot().structure.rows.reshape(-1, 2)
-    assert (rows[:, 1] - rows[:, 0] == 1).all()
-
-
-def test_the_status_says_how_many_probes_were_queries_that_nobody_can_draw_again():
-    assert built(1, queries=100).status().recent_probes == 100
-    assert built(1, queries=20).status().recent_probes == 0
-
-
-def test_the_status_says_how_many_threads_build():
-    assert built(1, threads=2).status().build_threads == 2
-    assert filled(FEATURES).status().build_threads >= 1

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import tracemalloc
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from api_client import running
 from app.fold.checkpoints import memory_bytes
-from app.learners import learners as module
 from app.learners.learners import Learner, Learners
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.storage.types import LearnerId
 from headless_service import HeadlessService
-from shortlist.linear import ridge, ridge_sums, signals
+from shortlist.linear import ridge_sums, signals
 from shortlist.linear.scales import Scales
 from shortlist.linear.signals import Weighing
 from waiting import wait_until
@@ -120,18 +117,6 @@ async def test_keys_that_were_never_rewarded_share_one_prior(service: HeadlessSe
 
 
 @pytest.mark.rest
-async def test_many_bandits_of_a_large_dimension_do_not_keep_their_priors(service: HeadlessService):
-    """A prior for every ridge: within the bound on memory, whatever the number of bandits."""
-    await service.catalogue("d", dim=200)
-    learners = service.parts.learners
-    learners.cache.capacity = 4 * 8 * (200 * 200 + 200)
-    for i in range(12):
-        bandit = await service.bandit(f"wide{i}", "d", ridge=1.0 + i)
-        await service.choose(bandit)
-        assert learners.bytes == used(learners) <= learners.cache.capacity
-
-
-@pytest.mark.rest
 async def test_concurrent_callers_share_one_read(service: HeadlessService):
     bandit = await service.bandit()
     before = service.store.calls["learners.stored"]
@@ -167,16 +152,6 @@ async def test_a_read_during_which_the_worker_writes_does_not_win(service: Headl
 
 
 @pytest.mark.rest
-async def test_a_read_that_fails_is_tried_by_the_next_caller(service: HeadlessService):
-    bandit = await service.bandit()
-    service.store.refuse.add("learners.stored")
-    results = await asyncio.gather(*(service.choose(bandit, "new") for _ in range(5)), return_exceptions=True)
-    assert [type(result).__name__ for result in results] == ["Unavailable"] * 5
-    service.store.refuse.clear()
-    assert (await service.choose(bandit, "new")).learner_version == 0
-
-
-@pytest.mark.rest
 async def test_a_caller_that_is_cancelled_does_not_cancel_the_others(service: HeadlessService):
     bandit = await service.bandit()
     service.store.hold["learners.stored"] = gate = asyncio.Event()
@@ -192,50 +167,6 @@ async def test_a_caller_that_is_cancelled_does_not_cancel_the_others(service: He
     first, *others = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(first, asyncio.CancelledError)
     assert not any(isinstance(other, BaseException) for other in others)
-
-
-@pytest.mark.rest
-async def test_a_large_posterior_is_made_beside_the_loop(
-    service: HeadlessService, monkeypatch: pytest.MonkeyPatch
-):
-    """Factors of a thousand dimensions take long: they are made in a thread, once for many who ask."""
-    threads: list[Any] = []
-    inner = ridge.posterior
-
-    def recorded(*arguments: Any, **options: Any) -> Any:
-        threads.append(__import__("threading").current_thread())
-        return inner(*arguments, **options)
-
-    monkeypatch.setattr(ridge, "posterior", recorded)
-    await service.catalogue("d", dim=module.LARGE_DIM + 1)
-    bandit = await service.bandit("wide", "d")
-    await service.choose(bandit)
-    await service.observe(bandit, "o")
-    choices = await asyncio.gather(*(service.choose(bandit) for _ in range(5)))
-    assert {choice.learner_version for choice in choices} == {1}
-    main = __import__("threading").main_thread()
-    assert threads
-    assert main not in threads
-
-
-@pytest.mark.rest
-async def test_many_keys_over_http_in_a_megabyte(store_url: str, tmp_path: Path):
-    """800 learners of d = 16, 4 KiB each, in a cache of 1 MiB: bounded, and all of them right."""
-    async with running(store_url, tmp_path, posterior_cache_mb=1) as api:
-        await api.catalogue("c", {f"a{i}": np.eye(16)[i] for i in range(16)})
-        await api.bandit("b", "c", scope="per_key")
-        rows = [{"id": "o", "key": f"u{i}", "arm": f"a{i % 16}", "value": 1.0} for i in range(800)]
-        assert (await api.observe("b", *rows))["accepted"] == 800
-        for start in (0, 400, 0):
-            requests = [{"key": f"u{i}", "seed": 1} for i in range(start, start + 400)]
-            answer = await api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
-            assert {choice["learner_version"] for choice in answer["results"]} == {1}
-            status = await api.ok("GET", "/v1/status")
-            assert status["cached_learner_bytes"] <= 1 << 20
-            assert status["cached_learners"] > 100
-        for i in (0, 399, 799):
-            theta = (await api.learner("b", f"u{i}"))["theta"]
-            np.testing.assert_allclose(theta, 0.5 * np.eye(16)[i % 16], rtol=1e-12)
 
 
 def taken() -> int:

@@ -81,14 +81,6 @@ async def test_half_of_the_places_are_for_keys_with_enough_rewards(service: Head
 
 
 @pytest.mark.rest
-async def test_where_there_is_room_for_all_of_them_all_are_taken(service: HeadlessService):
-    bandit = await learned(service)
-    await teach(service, bandit, {f"k{n}": 1 + n % 7 for n in range(30)})
-    found = await fit(service, bandit)
-    assert (found.keys, found.observations) == (30, sum(1 + n % 7 for n in range(30)))
-
-
-@pytest.mark.rest
 async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_names(service: HeadlessService):
     limits = FitLimits(keys=10)
     service.parts.prior_fits.limits = limits
@@ -121,57 +113,6 @@ async def test_no_call_of_the_store_asks_for_much(service: HeadlessService, monk
     assert (await fit(service, bandit)).keys == 24
     assert max(asked) <= 7
     assert sum(asked) == 24
-
-
-@pytest.mark.rest
-async def test_a_few_partitions_are_asked_at_once_and_never_all(
-    service: HeadlessService, monkeypatch: pytest.MonkeyPatch
-):
-    """One after the other a fit of five keys would take as many round trips as there are partitions."""
-    service.parts.prior_fits.limits = FitLimits(partitions_together=3)
-    bandit, running, most = await learned(service), 0, 0
-    await teach(service, bandit, {f"k{n}": 2 for n in range(20)})
-    names = LearnerStates.names
-
-    async def counted(self: Any, partition: int, uid: str) -> Any:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        found = await names(self, partition, uid)
-        running -= 1
-        return found
-
-    monkeypatch.setattr(LearnerStates, "names", counted)
-    assert (await fit(service, bandit)).keys == 20
-    assert most == 3
-
-
-@pytest.mark.rest
-async def test_large_sums_are_fitted_from_fewer_keys(service: HeadlessService):
-    service.parts.prior_fits.limits = FitLimits(sums_bytes=12 * 8 * 2 * 2)
-    bandit = await learned(service)
-    await teach(service, bandit, {f"k{n}": 2 for n in range(30)})
-    assert (await fit(service, bandit)).keys == 12
-
-
-@pytest.mark.rest
-async def test_of_two_who_fit_at_once_the_later_takes_what_stands(service: HeadlessService):
-    """As on two processes. Neither overwrites what the other has made."""
-    bandit = await learned(service)
-    await teach(service, bandit, {f"k{n}": 3 for n in range(8)})
-    other = prior_fits.PriorFits(service.store, service.parts.priors, service.parts.metrics)
-    found = []
-
-    async def somebody_is_faster() -> None:
-        found.append(await other.fit(bandit))
-
-    service.store.before["priors.write"] = somebody_is_faster
-    late, (first,) = await service.parts.prior_fits.fit(bandit), found
-    assert first.is_new
-    assert not late.is_new
-    assert late.version is not None
-    assert first.version is not None
-    assert late.version.number == first.version.number == 1
 
 
 async def test_what_is_learned_while_sums_are_read_is_not_said_to_be_in_the_version(service: HeadlessService):

@@ -17,7 +17,7 @@ import pytest
 
 from app.decision_log.rows import NOTHING_BARRED, Barred, LoggedArm, LoggedCandidate, Row
 from app.measuring import export
-from app.measuring.export import Exports, FormatName, portions
+from app.measuring.export import Exports, FormatName
 from app.measuring.parquet import ParquetEncoder, schema_of
 from app.platform.errors import Unavailable
 from headless_service import HeadlessService
@@ -88,14 +88,6 @@ def test_a_row_that_is_read_back_is_the_row_as_json(cut: int):
     assert read_back(b"".join(pieces) + encoder.end()) == as_json(rows)
 
 
-@pytest.mark.rest
-def test_a_file_without_rows_can_be_read():
-    assert read_back(ParquetEncoder(schema_of()).end()) == []
-    encoder = ParquetEncoder(schema_of())
-    encoder.add([])
-    assert read_back(encoder.end()) == []
-
-
 def test_rows_leave_the_encoder_while_others_come():
     rows, encoder = varied(200), ParquetEncoder(schema_of(), group_rows=50)
     pieces = [encoder.add(rows[start : start + 20]) for start in range(0, 200, 20)]
@@ -105,14 +97,6 @@ def test_rows_leave_the_encoder_while_others_come():
     assert pq.ParquetFile(io.BytesIO(data)).num_row_groups == 4
     assert read_back(data) == as_json(rows)
     assert ParquetEncoder(schema_of(), group_bytes=1).add(rows[:1])
-
-
-@pytest.mark.rest
-def test_a_page_of_long_lists_is_cut():
-    rows = [row(arms="abcdefgh"[:count]) for count in (1, 4, 1, 8, 2, 2)]
-    found = list(portions(rows, 5))
-    assert [[len(each.arms) for each in part] for part in found] == [[1, 4], [1], [8], [2, 2]]
-    assert list(portions([])) == []
 
 
 @pytest.mark.anyio

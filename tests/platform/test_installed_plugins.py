@@ -68,11 +68,6 @@ def test_a_plugin_with_an_entry_point_of_before_is_told_the_new_name(install: In
         plugins.plugins()
 
 
-def test_the_cut_metadata_of_another_package_are_none_of_our_business(install: Install):
-    install("cut", "", "[console_scripts]\nshow-noth")
-    assert "cut" not in [plugin.name for plugin in plugins.plugins()]
-
-
 def test_what_says_what_is_wrong_works_where_a_plugin_is_broken(install: Install, tmp_path: Path):
     path = install("broken")
 
@@ -91,17 +86,3 @@ def test_what_says_what_is_wrong_works_where_a_plugin_is_broken(install: Install
     )
     status, said = shortlist("key", "web", "--scopes", "choose")
     assert (status, "the plug-in broken" in said) == (2, True)
-
-
-def test_a_reader_that_leaves_early_gets_no_traceback(tmp_path: Path):
-    command = [sys.executable, "-c", "from server.cli import main; raise SystemExit(main())", "doctor"]
-    words = ["--port", "1", "--data-dir", str(tmp_path / "data")]
-    env = environment(PYTHONPATH=str(ROOT))
-    with subprocess.Popen(
-        [*command, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as doctor:
-        assert doctor.stdout is not None
-        assert doctor.stderr is not None
-        doctor.stdout.close()
-        assert doctor.stderr.read() == b""
-    assert doctor.returncode == 1

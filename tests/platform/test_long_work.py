@@ -7,7 +7,7 @@ import pytest
 
 from app.platform.deadlines import Caller, CallerLeft, set_caller, task_for_all
 from app.platform.errors import Unavailable
-from app.platform.long_work import LongWork, Slots
+from app.platform.long_work import LongWork
 
 pytestmark = pytest.mark.anyio
 
@@ -112,22 +112,3 @@ async def test_what_several_wait_for_goes_on_when_the_first_one_leaves():
     caller.left = True
     assert await task == 1
     work.close()
-
-
-async def test_slots_are_refused_beyond_those_that_may_wait_and_come_back():
-    slots, goes_on = Slots("searches", running=1, waiting=1), asyncio.Event()
-
-    async def hold() -> None:
-        async with slots.one():
-            await goes_on.wait()
-            raise ZeroDivisionError
-
-    tasks = [asyncio.create_task(hold()) for _ in range(2)]
-    await asyncio.sleep(0)
-    with pytest.raises(Unavailable, match="too many searches"):
-        await hold()
-    goes_on.set()
-    failures = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(failure) for failure in failures] == [ZeroDivisionError] * 2
-    async with slots.one():
-        pass

@@ -160,15 +160,3 @@ async def test_an_older_copy_of_an_external_store_is_refused(tmp_path: Path):
                 async with service.client() as http:
                     assert await observations(http) == 5
                     assert await loss(http) is None
-
-
-async def test_a_copied_store_is_the_same_one(tmp_path: Path, store: EmbeddedServer):
-    with serving(tmp_path) as service:
-        async with service.client() as http:
-            await build(http)
-        stop(service)
-    assert run("copy", "--data-dir", "data", "--to", store.url, cwd=tmp_path).returncode == 0
-    with serving(tmp_path, "--redis-url", store.url) as service:
-        async with service.client() as http:
-            assert await observations(http) == 5
-            assert await loss(http) is None

@@ -371,12 +371,3 @@ def test_a_broken_plugin_ends_the_start_with_one_line(what: str, tmp_path: Path)
     # of two that want one path, the one that is loaded second is named
     assert re.search("broken-plugin|of a plug-in|the plug-in shortlist-campaigns", lines[0])
     assert BROKEN[what][2] in lines[0]
-
-
-@pytest.mark.parametrize("what", ["another name", "no router"])
-def test_the_doctor_says_that_a_plugin_is_broken(what: str, tmp_path: Path):
-    write_broken(tmp_path, what)
-    status, lines = shortlist(tmp_path, "doctor", "--port", "1", "--data-dir", str(tmp_path / "data"))
-    assert status == 1, lines
-    (line,) = [line for line in lines if line.startswith("FAIL")]
-    assert BROKEN[what][2] in line

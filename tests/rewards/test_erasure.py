@@ -101,18 +101,6 @@ async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
 
 
 @pytest.mark.rest
-async def test_a_learner_that_is_not_idle_keeps_everything(service: HeadlessService):
-    await service.quiet()
-    bandit = await service.bandit(policy="sub_ts", idle_ttl_s=IDLE_S)
-    await service.observe(bandit, "o1")
-    learner = bandit.learner_for("ann")
-    now_ms = time.time_ns() // 1_000_000
-    assert await service.parts.erasure.expire(learner, now_ms) is False
-    await housekeeping(service).sweep(learner.partition(service.store.partitions), now_ms)
-    assert (await service.choose(bandit)).learner_version == 1
-
-
-@pytest.mark.rest
 @pytest.mark.parametrize("way", ["deleted", "idle"])
 async def test_nothing_is_kept_of_a_learner_but_what_expires(
     service: HeadlessService, store_url: str, way: str
@@ -271,21 +259,6 @@ async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
         await wait_until(folded, what="what was forgotten is folded")
         lives = (await service.parts.learners.report(bandit, learner)).version == 1
         assert lives == (lives_for_s is None or at_s < lives_for_s), at_s
-
-
-@pytest.mark.rest
-async def test_an_idle_time_that_begins_later_holds_from_the_next_sign_of_life(service: HeadlessService):
-    await service.quiet()
-    bandit = await service.bandit()
-    learner = bandit.learner_for("ann")
-    await service.observe(bandit, "o")
-    bandit = await change_idle(service, IDLE_S)
-    partition = learner.partition(service.store.partitions)
-    assert (await service.store.waiting.due(partition, later_ms(), 10)).idle == []
-    await service.observe(bandit, "o2")
-    assert (await service.store.waiting.due(partition, later_ms(), 10)).idle == [learner]
-    await expire(service, learner)
-    assert (await service.parts.learners.report(bandit, learner)).version == 0
 
 
 @pytest.mark.rest

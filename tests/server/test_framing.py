@@ -7,8 +7,6 @@ import json
 import signal
 import socket
 import struct
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -20,8 +18,6 @@ from service_process import Service, serving
 
 pytestmark = pytest.mark.rest
 
-KEY = "sl_" + "k" * 43
-DIGEST = "0" * 64  # of another key
 FIRST = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 CHOICE = b'{"k": 2}'
 LARGE = 5_000_000
@@ -159,18 +155,6 @@ def test_nothing_that_follows_connect_is_run(service: Service, target: str) -> N
     assert "a" in arms_of(service)
 
 
-# HEAD -----------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("path", ["/healthz", "/v1/status", "/v1/catalogues/c", "/v1/bandits/b/log/export"])
-def test_an_answer_to_head_has_no_body(service: Service, path: str) -> None:
-    with Wire(service) as wire:
-        wire.send(head(path, method="HEAD", length=None))
-        status, headers = wire.head()
-        wire.send(FIRST)
-        assert (status, json.loads(wire.answer().body)) == (200, {"status": "ok"})
-    if "log" not in path:
-        assert headers["content-length"] is not None
-
-
 # Answers before the body has arrived ------------------------------------------------------------------
 EarlyAnswer = tuple[str, str, tuple[str, ...], int]  # method, path, fields of the head, status
 EARLY: list[EarlyAnswer] = [
@@ -198,15 +182,6 @@ def test_who_still_sends_sees_the_answer(service: Service, case: EarlyAnswer, ve
         assert wire.rest() == b""
 
 
-def test_a_missing_key_is_told_to_who_still_sends(tmp_path: Path) -> None:
-    with serving(tmp_path, SHORTLIST_API_KEYS=f"a:admin:{DIGEST}") as service, Wire(service) as wire:
-        fields = ("connection: close", f"authorization: Bearer {KEY}")
-        wire.send(head("/v1/catalogues/c/arms", *fields, method="PUT", length=LARGE))
-        wire.send(b"[" * LARGE)
-        answer = wire.answer()
-        assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
-
-
 def test_an_early_answer_says_that_the_connection_closes(service: Service) -> None:
     """Also to who would keep it; and nothing runs that comes after the answer, in the body or behind it."""
     delete = head("/v1/catalogues/c/arms/a", method="DELETE", length=None)
@@ -227,15 +202,6 @@ def test_who_waits_for_continue_hears_the_answer_instead(service: Service, path:
         answer = wire.answer()
         assert (answer.status, answer.headers["connection"]) == (status, "close")
         assert wire.rest() == b""
-
-
-def test_urllib_sees_why_a_large_body_is_refused(service: Service) -> None:
-    """Which closes each connection, and reads nothing before it has sent all."""
-    url = f"http://127.0.0.1:{service.port}/v1/catalogues/c/arms"
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(urllib.request.Request(url, b"[" * LARGE, method="PUT"))
-    with refused.value as answer:
-        assert json.loads(answer.read())["code"] == "too_large"
 
 
 # Clients that leave -----------------------------------------------------------------------------------

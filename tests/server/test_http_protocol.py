@@ -177,14 +177,6 @@ async def test_a_body_that_the_service_does_not_read_is_not_late(served: Served)
     assert b" 200 OK" in await connection.answer()
 
 
-async def test_an_answer_that_takes_long_to_make_is_waited_for(served: Served):
-    connection = await served.connect(REQUEST.replace(b"/ ", b"/late ", 1))
-    await served.requests_read(1)
-    await served.pass_time(2 * limits.MAX_TRANSFER_S)
-    served.read_on.set()
-    assert b" 200 OK" in await connection.answer()
-
-
 # Answers ----------------------------------------------------------------------------------------------
 async def stuck(served: Served, path: bytes = b"/", length: int = LONG) -> Connection:
     """A client that reads nothing of a long answer, whose bytes are counted."""
@@ -207,21 +199,6 @@ async def test_who_does_not_read_an_answer_loses_the_connection(served: Served, 
     assert served.unread.bytes == 0
     connection.read_on()
     assert 0 < len(await connection.rest()) < LONG
-
-
-async def test_a_stream_that_is_read_slowly_goes_on(served: Served):
-    connection = await stuck(served, b"/stream")
-    left = LONG
-    while left > LONG // 2:
-        before = served.unread.bytes
-        connection.read_on()
-        left -= len(await connection.reader.read(MB))
-        connection.stop_reading()
-        if served.unread.bytes != before:
-            await served.pass_time(limits.MAX_SILENCE_S)
-    connection.read_on()
-    async with asyncio.timeout(10):
-        await connection.reader.readexactly(left)
 
 
 async def test_what_is_not_read_is_bounded_and_who_stopped_last_stays():
@@ -330,13 +307,3 @@ async def test_the_work_of_a_request_is_told_that_its_client_has_left(served: Se
     assert not any(caller.left for caller in served.callers)
     connection.writer.close()
     await until(lambda: all(c.left for c in served.callers), what="the client has left")
-
-
-async def test_a_request_that_arrived_before_the_end_is_answered(served: Served):
-    """The service is told to end while a request is in the socket's buffer, unread."""
-    connection = await served.connect(REQUEST)
-    await connection.answer()
-    connection.send(REQUEST)
-    served.server.stop()
-    assert b" 200 OK" in await connection.answer()
-    assert await connection.rest() == b""

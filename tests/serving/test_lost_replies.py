@@ -1,15 +1,13 @@
 """A reply that is lost stands for a write that was made: what a client sees when it asks again."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from app.catalogues.arms import Arm
 from app.platform.errors import NotFound, Unavailable
-from app.records.records import CatalogueRecord
-from headless_service import HeadlessService, bandit_record
+from headless_service import HeadlessService
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -51,33 +49,6 @@ async def test_a_deletion_made_again_is_visible(service: HeadlessService):
         await service.parts.catalogues.arm_pages.one(catalogue, "a3")
 
 
-@pytest.mark.rest
-async def test_what_was_made_is_found_when_it_is_made_again(service: HeadlessService):
-    record = CatalogueRecord(3, dict((await service.parts.catalogues.get("c")).record.index))
-    made = await lost(
-        service, "registry.create_catalogue", lambda: service.parts.catalogues.create("d", record)
-    )
-    assert made == (await service.parts.catalogues.get("d"), False)
-    made = await lost(
-        service, "registry.create_bandit", lambda: service.parts.bandits.create("e", bandit_record("d"))
-    )
-    assert made == (await service.parts.bandits.get("e"), False)
-
-
-@pytest.mark.rest
-async def test_what_was_deleted_stays_deleted(service: HeadlessService):
-    """Asked again, it may be known to be gone by then: who follows the store is told by it."""
-    await service.bandit()
-    with contextlib.suppress(NotFound):
-        await lost(service, "registry.delete_bandit", lambda: service.parts.bandits.delete("b"))
-    with pytest.raises(NotFound):
-        await service.parts.bandits.get("b")
-    with contextlib.suppress(NotFound):
-        await lost(service, "registry.delete_catalogue", lambda: service.parts.catalogues.delete("c"))
-    with pytest.raises(NotFound):
-        await service.parts.catalogues.get("c")
-
-
 async def test_a_reward_sent_again_is_counted_once(service: HeadlessService):
     bandit = await service.bandit()
     token = (await service.choose(bandit)).decision
@@ -111,18 +82,6 @@ async def test_an_event_asked_again_is_the_same_decision(service: HeadlessServic
         await ask()
     first = [await ask() for _ in range(3)]
     assert first[0] == first[1] == first[2]
-
-
-@pytest.mark.rest
-async def test_forgetting_again_forgets(service: HeadlessService):
-    bandit = await service.bandit()
-    token = (await service.choose(bandit)).decision
-    await service.observe(bandit, "o")
-    await lost(
-        service, "side_data.append_forget", lambda: service.parts.erasure.forget(bandit.learner_for("ann"))
-    )
-    assert (await service.choose(bandit)).learner_version == 0
-    assert (await service.reward(token)).rejected == [(0, "forgotten")]
 
 
 async def test_states_written_by_a_call_whose_reply_was_lost_are_chosen_from(service: HeadlessService):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from test_reward_ingestion import TTL_MS, UID, worker
 
-from app.fold.checkpoints import ENTRY_BYTES, FOLD_TERMS, LearnerReader, is_due, restored
+from app.fold.checkpoints import LearnerReader, restored
 from app.records.log_entries import RewardEntry, encode
 from app.records.records import LearnerState, state_bytes, state_to_bytes, vector_to_bytes
 from app.storage.embedded.server import EmbeddedServer
@@ -70,17 +70,6 @@ async def test_a_reward_costs_what_a_reward_is(own_store: Store, dim: int, rewar
     grown = await written_bytes(own_store) - before
     assert grown > rewards * 8 * dim + state
     assert grown / rewards < most
-
-
-@pytest.mark.parametrize("half_life_s", [0.0, 3_600.0])
-@pytest.mark.parametrize("dim", [722, 1_024, 1_446, 4_096])
-def test_the_fold_of_a_tail_is_bounded(dim: int, half_life_s: float):
-    """In bytes by the size of the state, and in what is added to it."""
-    state, entry = LearnerState(1, ridge_sums.empty(dim), 0, half_life_s), 8 * dim + ENTRY_BYTES
-    longest = next(count for count in range(1, 10_000) if is_due(state, count * entry))
-    assert (longest - 1) * entry < state_bytes(dim, discounted=bool(half_life_s))
-    assert (longest - 1) * dim * (dim + 3) / 2 < FOLD_TERMS
-    assert (dim < 1_000) == (longest * entry >= state_bytes(dim, discounted=False))
 
 
 def taken(before: int) -> int:

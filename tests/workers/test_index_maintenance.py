@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -107,24 +106,6 @@ async def test_one_failure_rests_and_the_others_go_on(
 
     await wait_until(again, what="it is tried again after its rest")
     task.cancel()
-
-
-async def test_a_stop_does_not_wait_for_long_work():
-    """The thread goes on alone until it notices; the loop is free before that, and so is the process."""
-    release = threading.Event()
-    long = catalogue("long", release.wait)
-    task = asyncio.create_task(index_maintenance.run([long], Metrics()))
-
-    async def begun() -> bool:
-        return bool(long.index.begun)
-
-    await wait_until(begun, what="the work has begun")
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert long.index.due.cancelled, "the work is told that nobody waits"
-    assert long.index.finished
-    release.set()
 
 
 @pytest.mark.rest
