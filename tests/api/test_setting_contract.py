@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.learning.replay import compare
+from app.fold.replay import compare
 from store_clients import traces
 from store_server import patient_store
 from waiting import wait_until
