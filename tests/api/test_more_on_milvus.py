@@ -7,7 +7,6 @@ from test_catalogue_changes import (
     test_a_catalogue_made_again_is_empty_and_may_differ,
     test_a_sample_draws_every_arm_alike_and_the_same_for_the_same_seed,
     test_an_id_twice_in_a_batch_is_refused_where_it_repeats,
-    test_an_upsert_is_all_or_nothing,
     test_writes_to_one_catalogue_at_once,
 )
 from test_catalogues import test_a_catalogue_in_use_is_not_deleted, test_a_page_of_long_arms_has_fewer
@@ -16,13 +15,6 @@ from test_choosing import (
     test_a_choice_from_nothing_is_refused,
     test_an_error_in_a_batch_names_its_place,
     test_the_arms_of_a_batch_are_bounded_together,
-    test_without_a_seed_choices_differ,
-)
-from test_context_requests import (
-    test_a_batch_has_a_context_for_each,
-    test_filters_rules_exclusions_and_many_arms,
-    test_late_rewards_teach_in_the_context_of_their_decision,
-    test_the_same_seed_and_event_give_the_same_choice,
 )
 from test_diverse import (
     test_a_list_of_unlike_arms_from_draws,
@@ -39,10 +31,8 @@ from test_repeats import (
 )
 from test_rewards import (
     api_with_bandits,
-    test_a_forgotten_learner_is_gone_for_good,
     test_a_reward_twice_in_one_call_or_in_many_at_once,
     test_observations_are_counted_once_by_id,
-    test_rewards_that_add_up_count_the_arm_once,
     test_the_arm_is_named_when_there_were_several,
     test_wait_applied_answers_when_it_is_visible,
 )

@@ -8,16 +8,11 @@ from pathlib import Path
 import pytest
 from test_catalogue_changes import (
     test_a_listing_gives_every_arm_that_stays_once_while_others_change,
-    test_an_upsert_inserts_and_replaces_everything_of_an_arm,
-    test_deleting_names_what_was_not_there_and_may_be_repeated,
 )
 from test_catalogues import test_a_change_is_seen_by_the_next_call
 from test_choosing import (
     test_a_greedy_choice_is_the_largest_product_with_the_estimate,
-    test_keys_learn_apart,
 )
-from test_context_requests import test_a_context_decides_what_is_best
-from test_filters_everywhere import test_pins_alone_fill_a_list_and_are_rewarded_like_any_arm
 from test_import import (
     empty,
     test_a_catalogue_deleted_during_its_import,
