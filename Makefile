@@ -166,13 +166,8 @@ load-users: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[load]'
 	$(BIN)/locust -f load_tests/traffic.py --headless -u $(USERS) -r 10 -t $(TIME) --host $(HOST)
 
-<<<<<<< HEAD
-# The files that tests/test_figures.py compares the README with, and the pictures and tables that are drawn from files;
-# a MovieLens folder as DATA for the demonstration. It names what it leaves out.
-=======
-# What the README shows, and the chart of docs/slates.md from the rows beside it; a
-# MovieLens folder as DATA for the demonstration.
->>>>>>> 47144b43 (tests: compare pages with the code in three files)
+# The files that the README shows, and the pictures and tables that are drawn from files; a MovieLens folder as DATA for
+# the demonstration. It names what it leaves out.
 figures: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers,plots]'
 	$(BIN)/python -m studies.figures $(if $(DATA),--data $(DATA))
