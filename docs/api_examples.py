@@ -187,7 +187,7 @@ def _shown(answer: httpx.Response) -> str:
 
 def _short(value: Any, name: str, depth: int = 0) -> Any:
     """What stays the same from run to run, and can be read."""
-    if value not in (None, [], {}) and (
+    if value not in (None, [], {}, "auto") and (
         name in VOLATILE or (isinstance(value, dict | list) and depth > DEPTH)
     ):
         return "…"

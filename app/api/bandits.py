@@ -17,10 +17,11 @@ from app.api.problems import problems
 from app.api.resource_changes import as_json, check, if_match, merged, patch_model
 from app.api.strict_json import IN_TURN, Provided, StrictModel, invalid, json_router, reply
 from app.bandits.bandit import Bandit, UsedScales
-from app.bandits.completion import default_prior, no_arm_effects
+from app.bandits.completion import default_prior, no_arm_effects, no_learned_places
 from app.bandits.record_settings import FIXED, OF_POLICIES, settings_of
 from app.bandits.served_bandits import Bandits
 from app.bandits.settings import (
+    ABSENT_POSITION,
     AUTO,
     GONE,
     HALF_LIFE_RULE,
@@ -48,7 +49,10 @@ else:
     PolicyName = Literal[tuple(POLICIES)]
 FIELDS = fields_of(BanditSettings) | {
     "policy": (PolicyName, ...),
-    "position": (Annotated[Literal["auto"] | PositionRule, IN_TURN] | None, None),
+    "position": (
+        Annotated[Annotated[Literal["auto"] | PositionRule, IN_TURN] | None, ABSENT_POSITION],
+        None,
+    ),
 }
 
 
@@ -194,6 +198,8 @@ def record_of(body: BanditBody) -> BanditRecord:
     if "arm_effects" not in body.model_fields_set:
         is_possible = policy.takes_effects and not no_arm_effects(record)
         record = msgspec.structs.replace(record, arm_effects="auto" if is_possible else "off")
+    if "position" not in body.model_fields_set and not no_learned_places(record):
+        record = msgspec.structs.replace(record, position=AUTO)
     if "intercept" not in body.model_fields_set:
         intercept = not isinstance(policy, EliminationPolicy)
         record = msgspec.structs.replace(record, intercept=intercept)
@@ -211,6 +217,7 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     current = msgspec.to_builtins(settings_of(record))
     half_lives = {"arms": record.arm_half_life_s, "keys": record.key_half_life_s}
     after = merged({**current, "half_life_s": half_lives}, patch)
+    after.setdefault("position", None)  # null is a setting of its own: absent would mean that of a new bandit
     fixed: list[tuple[FieldPath, str]] = [
         ((name,), f"{name} cannot be changed: {reason}")
         for name, reason in FIXED.items()
@@ -236,6 +243,8 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     takes_effects = POLICIES[changed.policy].takes_effects
     if "arm_effects" not in patch and (not takes_effects or no_arm_effects(changed)):
         changed = msgspec.structs.replace(changed, arm_effects="off")
+    if "position" not in patch and changed.position == AUTO and no_learned_places(changed):
+        changed = msgspec.structs.replace(changed, position=None)
     derived = BanditRecord.__struct_fields__[len(BanditSettings.__struct_fields__) :]  # nobody asks for them
     unchanged = {name: getattr(record, name) for name in ("intercept", *derived)}
     return msgspec.structs.replace(changed, **unchanged)

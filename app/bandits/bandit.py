@@ -178,6 +178,8 @@ class Bandit(msgspec.Struct, frozen=True):
         move.
         """
         places = version.record.places if version is not None and self.record.position == AUTO else None
+        if places is not None and places.is_below:
+            places = None  # a token without them says that all are 1
         if version is not None and (
             not len(version.names) or not self.learns_effects or version.record.space != self.record.space
         ):

@@ -33,7 +33,7 @@ MAX_LEARNER_BYTES = 16 << 20
 MAX_KEY_LEARNER_BYTES = 4 << 20
 MOST_MEASURED = 1 << 20  # numbers of features
 # Settings whose default follows from others: a PUT without them asks for the present values.
-NEW_WHERE_ABSENT = "ridge", "exploration", "prior", "intercept", "arm_effects"
+NEW_WHERE_ABSENT = "ridge", "exploration", "prior", "intercept", "arm_effects", "position"
 
 
 class PolicyNeeds(Answer, frozen=True):

@@ -228,6 +228,8 @@ HALF_LIFE_RULE = must_be(
     '{"arms": 32400, "keys": null}'
 )
 
+ABSENT_POSITION = absent_is('"auto" where arm_effects is "auto" and there are no signals, else null')
+
 
 class HalfLives(Document, frozen=True):
     """After how many seconds a reward counts half: for the effect of its arm, and for the learner of its key.
@@ -271,7 +273,7 @@ class BanditSettings(Document, frozen=True):
     ``signals``         several rewards, by name; a choice weighs them
     ``guardrails``      what a report and the metrics watch
     ``position``        what a reward says of an arm depends on where it stood; ``auto``: by what is learned
-                        of the places of lists, which needs ``arm_effects``
+                        of the places of lists, which needs ``arm_effects``; null: it does not
     ``intercept``       learners have a number for what all arms have in common, their ``offset``; a new
                         bandit has it where this is absent, but with elimination
     ``epsilon``         with this probability epsilon_greedy draws an arm at random
@@ -341,7 +343,7 @@ class BanditSettings(Document, frozen=True):
     repeats: RepeatsRule | None = None
     signals: Annotated[dict[Identifier, SignalRule], Field(min_length=1)] | None = None
     guardrails: Annotated[list[GuardrailRule], Field(max_length=MAX_GUARDRAILS)] | None = None
-    position: Literal["auto"] | PositionRule | None = None
+    position: Annotated[Literal["auto"] | PositionRule | None, ABSENT_POSITION] = None
     intercept: Annotated[
         bool,
         Fixed("a learner has a parameter for it"),

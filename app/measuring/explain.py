@@ -23,10 +23,11 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.served_bandits import Bandits
+from app.bandits.settings import PositionRule
 from app.catalogues.candidates import CandidateList
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog, LoggedChoice
-from app.decision_log.rows import NO_LOG, NOTHING_BARRED, Row
+from app.decision_log.rows import NO_LOG, NOTHING_BARRED, LoggedArm, Row
 from app.filters.filter import none_of, parse
 from app.learners.learned_priors import LearnedPriors
 from app.learners.served_effects import ServedEffects
@@ -68,7 +69,9 @@ class Candidate:
     learned prior; null without one. ``effect``: the part that the arm has beyond its features; null without
     arm effects. ``terms``: the largest parts of the estimate, where the catalogue says what its features are,
     or the bandit has ``match``; null elsewhere. ``because``: the arms of this key whose rewards add most
-    to the estimate, of an arm that was chosen; null where the log does not tell.
+    to the estimate, of an arm that was chosen; null where the log does not tell. ``examined``: how likely its
+    place is looked at, by which the estimate is multiplied there; null without ``position``, and of an arm
+    that was not chosen.
     """
 
     id: str
@@ -79,6 +82,7 @@ class Candidate:
     effect: float | None = None
     terms: list[Term] | None = None
     because: list[Reason] | None = None
+    examined: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +170,7 @@ class Explanations:
         if has_reasons(bandit_then):
             rows = await self.log.of_learner(bandit_then, logged.decision.identity.learner, MOST_ROWS)
             rewards = await rewards_of(self.catalogues, bandit_then, rows)
-        find = partial(_candidates, request, selection, [arm.id for arm in row.arms], rewards)
+        find = partial(_candidates, request, selection, row.arms, rewards)
         return [], again, await REQUESTS.run(find)
 
 
@@ -209,9 +213,10 @@ async def selected_again(
 
 
 def _candidates(
-    request: SelectionRequest, selection: Selection, chosen: Sequence[str], rewards: KeyRewards | None
+    request: SelectionRequest, selection: Selection, shown: Sequence[LoggedArm], rewards: KeyRewards | None
 ) -> list[Candidate]:
     """Arms with their estimates and widths. Cost: one search, and d^2 for each arm."""
+    chosen = [arm.id for arm in shown]
     snapshot = selection.snapshot
     arms = snapshot.arms
     count = min(max(request.bandit.record.shortlist, len(chosen)), MOST_CANDIDATES)
@@ -219,15 +224,18 @@ def _candidates(
     rows = np.unique(np.concatenate((rows, arms.rows_of(chosen))))
     measures = measured(request, snapshot, rows)
     places = {arm: number for number, arm in enumerate(chosen, start=1)}
+    examined = {arm.id: arm.examined for arm in shown}  # as the token has it: learned of then
+    if isinstance(request.bandit.record.position, PositionRule):
+        examined = {arm: request.bandit.examination_at(place - 1) for arm, place in places.items()}
     order = np.argsort(-measures.estimates, kind="stable").tolist()
     ids = [arms.id_of(row) for row in rows.tolist()]
     theta = arms.catalogue_query(snapshot.posterior.theta)
     terms = _terms(request.bandit.columns, theta, arms.plain.features_of(rows))
     because = dict[str, list[Reason]]()
     if rewards is not None:
-        shown = arms.rows_of(chosen)
-        reasons = rewards.reasons(snapshot.posterior, arms.features_of(shown))
-        because = dict(zip(map(arms.id_of, shown.tolist()), reasons, strict=True))
+        own = arms.rows_of(chosen)
+        reasons = rewards.reasons(snapshot.posterior, arms.features_of(own))
+        because = dict(zip(map(arms.id_of, own.tolist()), reasons, strict=True))
     return [
         Candidate(
             ids[position],
@@ -238,6 +246,7 @@ def _candidates(
             measures.effects[position],
             terms[position],
             because.get(ids[position]),
+            examined.get(ids[position]),
         )
         for position in order
     ]

@@ -6,7 +6,7 @@ A row that is read back is the row as JSON, with these exceptions: ``timestamp``
 is its ``time`` as a timestamp of UTC; ``filter``, ``weights`` and ``barred``, whose shapes vary, are JSON
 text. A bandit without signals has neither ``weights`` nor the ``signal`` of rewards; ``revised`` is there
 only where the last reward counts, ``prior_version`` only with a learned prior, ``agreement`` only with a
-holdout that serves candidates.
+holdout that serves candidates, ``examined`` and ``weight`` of arms only where places are learned.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ _NUMBERS = pa.list_(pa.float32())
 CANDIDATE = [("id", pa.string()), ("features", _NUMBERS), ("match", _NUMBERS)]
 AGREEMENT = pa.struct([("same_first", pa.bool_()), ("overlap", pa.float64())])
 _OF_SIGNALS = ("expected", "effect")
+_OF_PLACES = ("examined", "weight")
 _TIMESTAMP = ("timestamp", pa.timestamp("ms", tz="UTC"))  # ``time``, for whom reads tables
 _TEXTS = {"filter", "weights", "barred"}
 _encode = msgspec.json.Encoder().encode
@@ -54,10 +55,11 @@ def schema_of(
     revised: bool = False,
     learned: bool = False,
     effects: bool = False,
+    places: bool = False,
     agreement: bool = False,
 ) -> Any:
-    """The columns of a bandit with signals, where the last reward counts, with a prior or arm effects, with a
-    holdout that serves candidates.
+    """The columns of a bandit with signals, where the last reward counts, with a prior or arm effects, which
+    learns of places, with a holdout that serves candidates.
     """
     arm = [
         ("id", pa.string()),
@@ -65,6 +67,7 @@ def schema_of(
         ("score", pa.float64()),
         ("propensity", pa.float64()),
         ("pinned", pa.bool_()),
+        *[(name, pa.float64()) for name in _OF_PLACES if places],
         *[(name, pa.list_(pa.float64())) for name in _OF_SIGNALS if effects],
     ]
     reward = [

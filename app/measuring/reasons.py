@@ -2,17 +2,21 @@
 
 The estimate of a linear learner is linear in its rewards: reward r_i of features x_i adds x^T V^-1 x_i r_i
 to that of an arm x. So the parts are exact. They are of rewards in the log since the bandit has its
-catalogue. With arm effects r_i is a reward less the effect that its arm was served with, as a key learns it.
+catalogue. With arm effects r_i is a reward less the effect that its arm was served with, as a key learns it;
+at a place that is looked at with probability p, and where a reward weighs w, x_i is w^(1/2) p times the
+features, and r_i w^(1/2) times the reward less p times the effect.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from app.bandits.bandit import Bandit
+from app.bandits.settings import PositionRule
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.row_tokens import decision_in
 from app.decision_log.rows import Row
@@ -39,7 +43,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyRewards:
-    """Rewards that a learner has, and what it ``learned`` of them. Shapes: features (n, D), else (n,)."""
+    """Rewards that a learner has, and what it ``learned`` of them. Shapes: features (n, D), else (n,).
+
+    ``features``, ``learned``: as the fold has both, times the root of what the reward weighs.
+    """
 
     arms: Sequence[str]
     features: Matrix
@@ -68,7 +75,7 @@ class KeyRewards:
 def has_reasons(bandit: Bandit) -> bool:
     """Whether rewards of a key can be told apart in what its learner knows, and its columns have no names."""
     record = bandit.record
-    is_plain = record.context is None and not record.signals and record.position is None
+    is_plain = record.context is None and not record.signals and not isinstance(record.position, PositionRule)
     is_whole = record.key_half_life_s is None
     says_nothing = bandit.columns is None
     return record.scope == "per_key" and is_plain and is_whole and says_nothing and record.log is not None
@@ -76,24 +83,27 @@ def has_reasons(bandit: Bandit) -> bool:
 
 async def rewards_of(catalogues: Catalogues, bandit: Bandit, rows: Sequence[Row]) -> KeyRewards | None:
     """The rewards of a key, by its newest rows; None: there is none."""
-    arms, features, values, effects = list[str](), list[Vector](), list[float](), list[float]()
+    arms, features, values, learned = list[str](), list[Vector](), list[float](), list[float]()
     for row in rows:
         decision = decision_in(row)
         if row.time < bandit.record.moved_ms or decision is None:
             continue  # its features are of another catalogue
         shown = {arm.id: arm for arm in row.arms}
         for arm, value in counted_rewards(row, Terms(0.0))[0].items():
-            # Of one signal: a bandit of several has no reasons.
-            effect = shown[arm].effect if arm in shown else None
-            effect = effect if isinstance(effect, float) else 0.0
-            if arm not in shown or not value - effect:
+            if (own := shown.get(arm)) is None:
                 continue
-            vector = await decided_features(catalogues, bandit, decision, shown[arm].place - 1)
+            # Of one signal: a bandit of several has no reasons.
+            effect = own.effect if isinstance(own.effect, float) else 0.0
+            less = effect if own.examined is None else own.examined * effect
+            if not value - less:
+                continue
+            vector = await decided_features(catalogues, bandit, decision, own.place - 1)
             if vector is not None:
+                root = 1.0 if own.weight is None else math.sqrt(own.weight)
                 arms.append(arm)
-                features.append(vector)
+                features.append(root * vector)
                 values.append(value)
-                effects.append(effect)
+                learned.append(root * (value - less))
     if not arms:
         return None
-    return KeyRewards(arms, np.array(features), np.array(values), np.array(values) - np.array(effects))
+    return KeyRewards(arms, np.array(features), np.array(values), np.array(learned))

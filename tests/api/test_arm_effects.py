@@ -447,8 +447,9 @@ async def all_sums(api: Api) -> dict[str, np.ndarray]:
     service = api.app.service
     for partition in range(service.store.partitions):
         async for some in service.store.effects.all_sums(partition, service.bandits.by_name("b").uid):
-            for (arm, _), data in some.items():
-                found[arm] = found.get(arm, np.zeros(1)) + unpack(data, ArmSums).n
+            for (arm, revision), data in some.items():
+                if revision != PLACES:
+                    found[arm] = found.get(arm, np.zeros(1)) + unpack(data, ArmSums).n
     return found
 
 

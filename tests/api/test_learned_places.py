@@ -2,10 +2,13 @@
 
 # ruff: noqa: F401, F811 - fixtures are imported
 
+import io
 from collections import defaultdict
 from typing import Any
 
+import msgspec
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from test_arm_effects import (
     FEATURES,
@@ -22,12 +25,14 @@ from test_arm_effects import (
 )
 
 from api_client import Api, Json
+from app.decision_log.rows import Row
 from app.fold.replay import compare
 from app.records.place_sums import examined_at
 from app.rewards.tokens import decision_of, raw_of
 from effect_oracle import arm_sums, judged
 from shortlist.linear import places
 from shortlist.linear.places import PlaceNumbers
+from shortlist_lake import tables
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -290,9 +295,132 @@ async def test_what_is_refused(api: Api):
     await make(api)
     for patch, loc in (({"position": "none"}, ("position",)), ({"position": {"x": 1}}, ("position", "x"))):
         await api.refused("PATCH", BANDIT, patch, loc=["body", *loc])
-    await api.ok("PATCH", BANDIT, {"position": "auto"})
-    await api.refused("PATCH", BANDIT, {"arm_effects": "off"}, loc=["body", "position"])
-    await api.ok("PATCH", BANDIT, {"arm_effects": "off", "position": None})
+    await api.refused("PATCH", BANDIT, {"arm_effects": "off", "position": "auto"}, loc=["body", "position"])
+
+
+async def test_a_new_bandit_has_it_where_it_can_and_null_is_none(api: Api):
+    """One that exists stays as it is, whatever is asked for again without a position."""
+    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+    stated = {"examination": [1.0, 0.5]}
+    cases: list[tuple[Json, Json | str | None]] = [
+        ({}, "auto"),
+        ({"policy": "softmax"}, "auto"),
+        ({"arm_effects": "off"}, None),
+        ({"scope": "global"}, None),
+        ({"policy": "sub_elim"}, None),
+        ({"signals": {"click": {}, "buy": {}}}, None),
+        ({"position": None}, None),
+        ({"position": stated}, stated),
+    ]
+    for number, (fields, position) in enumerate(cases):
+        path = f"/v1/bandits/new{number}"
+        assert (await api.ok("PUT", path, {**body, **fields}, 201))["position"] == position, fields
+        again = {name: value for name, value in fields.items() if name != "position"}
+        assert (await api.ok("PUT", path, {**body, **again}))["position"] == position, fields
+    path = "/v1/bandits/new0"
+    await api.refused("PUT", path, {**body, "position": None}, status=409, code="conflict")
+    for takes_effects_away in ({"arm_effects": "off"}, {"prior": "plain"}):
+        assert (await api.ok("PATCH", path, takes_effects_away))["position"] is None
+        assert (await api.ok("PUT", path, body))["position"] is None
+        back = {"arm_effects": "auto", "prior": "learned"}
+        assert (await api.ok("PATCH", path, back))["position"] is None
+        assert (await api.ok("PATCH", path, {"position": "auto"}))["position"] == "auto"
+    assert (await api.ok("PATCH", path, {"position": None}))["position"] is None
+    assert (await api.ok("PATCH", path, {"exploration": 0.7}))["position"] is None
+    await api.refused("PUT", path, {**body, "position": "auto"}, status=409, code="conflict")
+
+
+async def test_explanations_say_how_likely_a_place_is_looked_at_and_weigh_reasons(api: Api):
+    """The parts of an estimate are those of w p x and y - p b, as the key has learned them."""
+    await start(api, policy="linear_ts")
+    await play(api, 8)
+    await shown(api)
+    for number in range(3):
+        choice = await api.choose("b", key="late", k=3, seed=number)
+        for place, arm in enumerate(choice["arms"]):
+            reward = {"decision": choice["decision"], "arm": arm["id"], "value": float(place != 1)}
+            await api.reward(reward)
+    parts, values = defaultdict[str, Any](lambda: np.zeros(3)), defaultdict[str, float](float)
+    for each in judged(await entries_of(api)):
+        if each.entry["key"] == "late":
+            entry, (y,) = each.entry, each.values
+            p, w, x = entry["examined"], entry["weight"], FEATURES[entry["arm"]]
+            parts[entry["arm"]] += w * p * (y - p * entry["effect"][0]) * x
+            values[entry["arm"]] += y
+    choice = await api.choose("b", key="late", k=3)
+    await api.app.service.rows.flush()
+    told = await api.ok("POST", f"{BANDIT}/log/explain", {"decision": choice["decision"]})
+    assert told["changed"] == []
+    by_place = {each["place"]: each for each in told["candidates"] if each["place"]}
+    token = decision_of(raw_of(choice["decision"]))
+    for place in range(3):
+        assert by_place[place + 1]["examined"] == examined_at(token.places, place)[0]
+    assert by_place[3]["examined"] != 1.0
+    assert {each["examined"] for each in told["candidates"] if not each["place"]} <= {None}
+    precision = np.array((await api.learner("b", "late", precision=True))["precision"])
+    for each in by_place.values():
+        direction = np.linalg.solve(precision, FEATURES[each["id"]])
+        shares = sorted(
+            ((arm, direction @ own) for arm, own in parts.items()), key=lambda pair: pair[1], reverse=True
+        )
+        expected = {arm: share for arm, share in shares[:3] if share > 0.0}
+        assert {one["arm"]: one["share"] for one in each["because"]} == pytest.approx(expected, rel=1e-5)
+        assert all(one["value"] == values[one["arm"]] for one in each["because"])
+
+
+async def test_pins_holdouts_and_lists_of_any_length_teach_the_place_where_an_arm_stands(api: Api):
+    await start(api, holdout={"share": 0.5})
+    choices = await play(api, 4)
+    choices += await play(api, 4, seed=1, k=2)
+    pinned = [{"arm": "a7", "place": 3}]
+    choices += await play(api, 4, seed=2, rules={"pin": pinned})
+    assert {choice["group"] for choice in choices} == {"policy", "holdout"}
+    assert any(choice["arms"][-1]["id"] == "a7" for choice in choices[-KEYS:])
+    found, wanted = await place_state(api), await place_numbers(api, choices)
+    for name, own in wanted._asdict().items():
+        np.testing.assert_allclose(found[name], own, rtol=1e-9, atol=1e-9, err_msg=name)
+    assert found["n"] == [12.0 * KEYS, 12.0 * KEYS, 8.0 * KEYS]
+    await check(api)
+
+
+async def test_a_move_keeps_what_is_known_of_places(api: Api):
+    """A place is one in any catalogue."""
+    await start(api)
+    await play(api, 8)
+    before = (await shown(api))["places"]
+    await api.catalogue("d", {arm: (2.0 * row).tolist() for arm, row in FEATURES.items()})
+    await api.ok("POST", f"{BANDIT}/move", {"catalogue": "d"})
+    assert (await api.ok("GET", PATH))["places"] == before
+    token = decision_of(raw_of((await api.choose("b", key="u0", k=3))["decision"]))
+    assert [examined_at(token.places, place)[0] for place in range(3)] == before
+    await play(api, 2, seed=1)
+    np.testing.assert_allclose((await shown(api))["places"], before, atol=0.3)
+    assert not (await compare(api.app.service.store)).different
+
+
+async def test_exports_have_what_rows_have(api: Api):
+    """Parquet and lakes as lines of JSON."""
+    await start(api)
+    await play(api, 8)
+    await shown(api)
+    await play(api, 2, seed=1)
+    await api.app.service.rows.flush()
+    lines = (await api.call("GET", f"{BANDIT}/log/export?format=ndjson")).content.splitlines()
+    rows = [msgspec.json.decode(line) for line in lines]
+    known = {
+        (row["decision"], arm["id"]): (arm["examined"], arm["weight"]) for row in rows for arm in row["arms"]
+    }
+    assert len({examined for examined, _ in known.values()}) > 1
+    data = (await api.call("GET", f"{BANDIT}/log/export?format=parquet")).content
+    columns = pq.read_table(io.BytesIO(data)).to_pylist()
+    made = tables.decisions([msgspec.convert(row, Row) for row in rows])
+    for table in (columns, [row for day in made.values() for row in day.to_pylist()]):
+        found = {
+            (row["decision"], arm["id"]): (arm["examined"], arm["weight"])
+            for row in table
+            for arm in row["arms"]
+        }
+        assert found == known
 
 
 @pytest.mark.parametrize("learners", ["before", "now"])

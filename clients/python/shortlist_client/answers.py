@@ -1636,7 +1636,8 @@ class Candidate:
     features; None without arm effects. ``terms``: the largest parts of the estimate, where the catalogue
     says what its features are, or the bandit has ``match``; None elsewhere. ``because``: the arms of
     this key whose rewards add most to the estimate, of an arm that was chosen; None where the log does
-    not tell.
+    not tell. ``examined``: how likely its place is looked at, by which the estimate is multiplied there;
+    None without ``position``, and of an arm that was not chosen.
     """
 
     id: str
@@ -1647,6 +1648,7 @@ class Candidate:
     effect: float | None = None
     terms: tuple[Term, ...] | None = None
     because: tuple[Reason, ...] | None = None
+    examined: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

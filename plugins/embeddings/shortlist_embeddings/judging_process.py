@@ -39,9 +39,6 @@ LOWEST_PRIORITY = 19
 COMMAND = "from shortlist_embeddings.judging_process import main; main()"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
-# What changes how rewards are related to features, and is not in the judgement.
-REFUSED = {"position": "its rewards depend on places, which the judgement does not know"}
-
 
 class JudgingTask(msgspec.Struct, frozen=True):
     """What is to be judged.
@@ -89,9 +86,9 @@ def check_judged(bandit: Bandit, source: Catalogue, dim: int, liked: str | None)
     record = bandit.record
     if record.scope != "per_key":
         raise Invalid("a bandit of scope global has no keys to compare", path=())
-    for name, reason in REFUSED.items():
-        if getattr(record, name):
-            raise Invalid(f"a bandit with {name} cannot have its log judged: {reason}", path=())
+    if record.position not in (None, "auto"):
+        reason = "its rewards depend on places, which the judgement does not know"
+        raise Invalid(f"a bandit with a stated position cannot have its log judged: {reason}", path=())
     if liked is not None and liked not in (record.signals or {}):
         signals = ", ".join(record.signals or {})
         message = f"no such signal: there are {signals}" if signals else "the bandit has no signals"

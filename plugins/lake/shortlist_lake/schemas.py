@@ -22,6 +22,8 @@ _ARM = pa.struct(
         ("pinned", pa.bool_()),
         ("expected", pa.list_(pa.float64())),
         ("effect", pa.list_(pa.float64())),
+        ("examined", pa.float64()),
+        ("weight", pa.float64()),
     ]
 )
 _NUMBERS = pa.list_(pa.float32())
