@@ -31,7 +31,7 @@ from app.api.choose import ChooseBody
 from app.api.gateway import Gateway
 from app.api.guard import Guard
 from app.api.strict_json import Provided, json_router, reply
-from app.platform.answers import Answers, Unread
+from app.platform.answer_memory import Answers, Unread
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.serving.choice import Choice

@@ -123,7 +123,7 @@ TESTS = {
         "tests/fold/test_fold_across_moves.py",
         "tests/api/test_moving.py",
         "tests/api/test_move_requests.py",
-        "tests/workers/test_carrying.py",
+        "tests/workers/test_bandit_moves.py",
     ),
     "prior": (
         "algorithms/tests/linear/test_prior_of_keys.py",

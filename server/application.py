@@ -44,7 +44,7 @@ from app.api.pages import StaticFile
 from app.api.strict_json import JSON, encoded
 from app.indexes.index_limits import IndexLimits
 from app.platform import plugin_settings
-from app.platform.answers import Answers
+from app.platform.answer_memory import Answers
 from app.platform.background import end
 from app.platform.errors import NotFound
 from app.platform.logs import provider, telemetry

@@ -18,9 +18,9 @@ from app.bandits.served_bandits import Bandits
 from app.bandits.spaces import Moves
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.candidates import CandidateArms
+from app.catalogues.catalogue_kinds import engines_of
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.engines import check_engines
-from app.catalogues.kinds import engines_of
 from app.decision_log.buffer import RowBuffer
 from app.decision_log.reading import DecisionLog
 from app.exposure_limits.caps import FrequencyCaps
@@ -80,11 +80,11 @@ from app.storage.embedded.losses import Losses
 from app.storage.store import Store
 from app.storage.types import LearnerChanges, LearnerId
 from workers import arm_following, index_maintenance
-from workers.carrying import Carrying
+from workers.bandit_moves import Carrying
 from workers.effect_fitting import EffectFitting
 from workers.housekeeping import Housekeeping
-from workers.leases import Leases, OnlyWorker, SharedWorker
 from workers.log_retention import LogRetention
+from workers.partition_leases import Leases, OnlyWorker, SharedWorker
 from workers.prior_fitting import PriorFitting
 from workers.reward_ingestion import RewardWorker, Step
 

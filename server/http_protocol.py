@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from app.api import request_limits as limits
 from app.api.gateway import ARRIVED, CALLER
 from app.api.problems import problem
-from app.platform.answers import Unread
+from app.platform.answer_memory import Unread
 from app.platform.deadlines import Caller
 
 log = logging.getLogger("shortlist.http")

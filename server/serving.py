@@ -28,12 +28,12 @@ from threadpoolctl import threadpool_limits
 
 from app.api import request_limits as limits
 from app.bandits.spaces import Moves
-from app.catalogues.kinds import ENGINE_KINDS
+from app.catalogues.catalogue_kinds import ENGINE_KINDS
 from app.learners.effect_fits import EffectFits
 from app.learners.learned_priors import LearnedPriors
 from app.learners.prior_fits import PriorFits
 from app.learners.served_effects import ServedEffects
-from app.platform.answers import Unread
+from app.platform.answer_memory import Unread
 from app.platform.background import end, leave
 from app.platform.errors import StartupError
 from app.platform.logs import set_up_logging
@@ -49,12 +49,12 @@ from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from server.application import create_app
 from server.http_protocol import Clients, ShortlistProtocol
-from workers.carrying import Carrying
+from workers.bandit_moves import Carrying
 from workers.effect_fitting import EffectFitting
 from workers.housekeeping import Housekeeping
 from workers.learned_bandits import LearnedBandits
-from workers.leases import Leases, OnlyWorker
 from workers.log_retention import LogRetention
+from workers.partition_leases import Leases, OnlyWorker
 from workers.prior_fitting import PriorFitting
 from workers.reward_ingestion import RewardWorker
 

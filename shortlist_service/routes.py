@@ -52,16 +52,16 @@ from app.api.plugin_routes import RouteDependencies, Routes
 from app.api.problems import Part, Problem, document_of, from_path, problems
 from app.api.request_limits import MAX_BLOCK_ARMS
 from app.api.rewards import ReceiptView, receipt_reply
-from app.api.streamed import while_connected
+from app.api.streamed_answers import while_connected
 from app.api.strict_json import JSON, SEVERAL_CALLS, Provided, StrictModel, encoded, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.served_bandits import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.learners.learners import Learners
 from app.moving.moving import Moving
+from app.platform.cursors import page_by_name
 from app.platform.documents import Answer
 from app.platform.ids import is_identifier, refuse_repeats
-from app.platform.pages import page_by_name
 from app.rewards.rewards import Receipt, Rewards
 from app.rewards.warm_start import WarmStart
 from app.storage.store import Store

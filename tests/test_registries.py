@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.catalogues.kinds import ENGINE_KINDS
+from app.catalogues.catalogue_kinds import ENGINE_KINDS
 from app.engines.engine_index import EngineIndex
 from app.indexes.live import LiveIndex
 from app.policies.base import Policy
@@ -25,7 +25,7 @@ REGISTRIES = {
     "app/indexes/index_kinds.py",
     "algorithms/shortlist/index/planner.py",
     "algorithms/shortlist/index/arm_index.py",
-    "app/catalogues/kinds.py",
+    "app/catalogues/catalogue_kinds.py",
     "app/policies/registry.py",
     "app/serving/constraints/order.py",
     "app/serving/pipeline.py",
@@ -174,7 +174,7 @@ ASKING = [
     ("app/measuring/a.py", "'''Only softmax knows.'''", 0),
     ("algorithms/shortlist/index/hnsw.py", "isinstance(x, HnswGraph)", 0),
     ("app/indexes/index_kinds.py", "isinstance(x, HnswGraph)", 0),
-    ("app/indexes/serving.py", "self.options.kind == 'exact'", 0),
+    ("app/indexes/search_structures.py", "self.options.kind == 'exact'", 0),
     ("app/policies/softmax.py", "name = 'softmax'", 0),
 ]
 

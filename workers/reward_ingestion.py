@@ -38,7 +38,7 @@ from app.fold.arm_sums import (
 )
 from app.fold.checkpoints import state_memory_bytes
 from app.fold.fold import is_short, spaces_of
-from app.platform.answers import Budget
+from app.platform.answer_memory import Budget
 from app.platform.background import OUTAGES
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
@@ -47,7 +47,7 @@ from app.records.log_entries import DecodedEntry, decoded, decoded_all, dim_of
 from app.records.records import pack
 from app.storage.store import Store
 from app.storage.types import ArmId, LearnerId, StoredLearner, entry_order
-from workers.batches import (
+from workers.fold_batches import (
     MOST_NUMBERS,
     ArmsBefore,
     Before,

@@ -15,8 +15,8 @@ from app.bandits.bandit import Bandit
 from app.bandits.served_bandits import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.learners.served_effects import Order, ServedEffects, item_of, items_of, ordered, summary_of
+from app.platform.cursors import decode_cursor, encode_cursor, foreign, number_in
 from app.platform.errors import NotFound
-from app.platform.pages import decode_cursor, encode_cursor, foreign, number_in
 from app.platform.pools import REQUESTS
 
 LEFT_OUT = 100  # arms that a page may pass over: they were deleted

@@ -17,11 +17,11 @@ from app.api.guard import key_of, sees_all_bandits, sees_catalogue
 from app.api.problems import problems
 from app.api.request_limits import MAX_BODY_BYTES, MAX_DIM, MAX_K
 from app.api.resource_changes import as_json, merged
-from app.api.streamed import Streamed, with_rows
+from app.api.streamed_answers import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.catalogues.catalogue import Catalogue, UnlistedValues, unlisted_values
+from app.catalogues.catalogue_kinds import INDEX_CHOICES, check_installed
 from app.catalogues.catalogues import Catalogues
-from app.catalogues.kinds import INDEX_CHOICES, check_installed
 from app.filtering.known_filter import FilterStatus
 from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.overview import FieldOverview, FieldSummary

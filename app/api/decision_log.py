@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from app.api.fields import Cursor, From, Limit, To, Token, page_of, span
 from app.api.problems import problems
 from app.api.request_limits import MAX_IDS_BYTES
-from app.api.streamed import Streamed
+from app.api.streamed_answers import Streamed
 from app.api.strict_json import Provided, StrictModel, json_router, reply
 from app.bandits.served_bandits import Bandits
 from app.decision_log.reading import DecisionLog

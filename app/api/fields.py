@@ -17,10 +17,10 @@ from app.api.strict_json import JSON, StrictModel, encoded, numeral
 from app.bandits import settings
 from app.bandits.context import check_form
 from app.platform import ids
+from app.platform.cursors import encode_cursor
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer, schema_of
 from app.platform.errors import Invalid
-from app.platform.pages import encode_cursor
 from app.records.features import FeatureEncoding
 
 IDENTIFIER = ids.IDENTIFIER

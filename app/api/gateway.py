@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.guard import Guard, Headers, protocol_of
 from app.api.problems import PROBLEM, kind_of, problem, problem_of
-from app.platform.answers import Answers, HttpAnswer
+from app.platform.answer_memory import Answers, HttpAnswer
 from app.platform.deadlines import CallerLeft, OneCall, set_caller
 from app.platform.errors import ShortlistError
 from app.platform.metrics import Metrics

@@ -11,7 +11,7 @@ from fastapi import Query, Response
 from pydantic import Field
 
 from app.api.fields import INTEGER, Cursor, Limit
-from app.api.streamed import Streamed, with_rows
+from app.api.streamed_answers import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, json_router
 from app.bandits.prior_version import PriorVersionView, exported
 from app.bandits.served_bandits import Bandits
@@ -19,9 +19,9 @@ from app.bandits.spaces import Moves, SpaceMap
 from app.catalogues.arm_pages import NUMBER_BYTES
 from app.catalogues.catalogues import Catalogues
 from app.learners.learned_priors import LearnedPriors
-from app.platform.answers import hold
+from app.platform.answer_memory import hold
+from app.platform.cursors import decode_cursor, decode_number, encode_cursor
 from app.platform.documents import Answer
-from app.platform.pages import decode_cursor, decode_number, encode_cursor
 from app.rewards.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog, LearnedReward
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])

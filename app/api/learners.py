@@ -16,7 +16,7 @@ from app.api.fields import IDENTIFIER, Cursor, Identifier, Limit, Page
 from app.api.octet_streams import OCTETS, body_or_octets, documented
 from app.api.problems import Part
 from app.api.request_limits import MAX_BODY_BYTES
-from app.api.streamed import Streamed, with_rows
+from app.api.streamed_answers import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit, UsedScales
 from app.bandits.served_bandits import Bandits
@@ -27,7 +27,7 @@ from app.exposure_limits.exposures import field_value
 from app.learners.learned_priors import LearnedPriors
 from app.learners.learner_copies import LearnerCopies
 from app.learners.learners import LearnerReport, Learners
-from app.platform.answers import hold
+from app.platform.answer_memory import hold
 from app.platform.documents import Answer
 from app.platform.errors import Invalid, NotFound
 from app.platform.pools import REQUESTS

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from fastapi import Query, Response
 from pydantic import BaseModel
 
-from app.api.streamed import Streamed, with_rows
+from app.api.streamed_answers import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.served_bandits import Bandits

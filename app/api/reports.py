@@ -11,7 +11,7 @@ from pydantic import Field
 
 from app.api.fields import INTEGER, From, To, span
 from app.api.request_limits import MAX_BUCKET_S
-from app.api.streamed import while_connected
+from app.api.streamed_answers import while_connected
 from app.api.strict_json import Provided, json_router, reply
 from app.bandits.served_bandits import Bandits
 from app.measuring.report import MAX_BUCKETS, Reports, too_many_buckets

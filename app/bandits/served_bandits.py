@@ -51,10 +51,10 @@ from app.bandits.versions import (
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.platform.cache import BoundedCache
+from app.platform.cursors import page_by_name
 from app.platform.deadlines import shared_task
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
 from app.platform.hooks import Hooks
-from app.platform.pages import page_by_name
 from app.platform.pools import REQUESTS
 from app.storage.store import Store
 

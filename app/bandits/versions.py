@@ -17,9 +17,9 @@ import msgspec
 
 from app.bandits.record_settings import stored_settings
 from app.bandits.settings import BanditRecord
+from app.platform.cursors import decode_number, encode_cursor
 from app.platform.documents import unknown_fields
 from app.platform.errors import Conflict, NotFound, QuotaReached, Unavailable
-from app.platform.pages import decode_number, encode_cursor
 from app.records.records import unpack
 from app.storage.store import Store
 from app.storage.types import UID_LENGTH, BanditChange, MoveWrite

@@ -9,10 +9,10 @@ from app.catalogues.arms import Arm
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.kept_arms import ArmRepository, FoundArms
 from app.filters.overview import MOST_SORTED, in_order
-from app.platform.answers import hold
+from app.platform.answer_memory import hold
+from app.platform.cursors import decode_cursor, encode_cursor
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Invalid, NotFound
-from app.platform.pages import decode_cursor, encode_cursor
 from app.platform.pools import REQUESTS
 from app.records.records import attributes_of, embedding_of
 from app.storage.arms import ArmStore

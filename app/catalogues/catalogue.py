@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from app.catalogues.arms import FIT_ARMS
-from app.catalogues.kinds import ServedIndex, missing_plugin, options_of
+from app.catalogues.catalogue_kinds import ServedIndex, missing_plugin, options_of
 from app.filters.fields import Stored
 from app.filters.overview import unknown_fields
 from app.indexes.live import IndexOptions, LiveIndex

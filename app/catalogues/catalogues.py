@@ -33,17 +33,17 @@ from app.catalogues.arms import (
     waiting_message,
 )
 from app.catalogues.catalogue import Catalogue, difference_of
+from app.catalogues.catalogue_kinds import Kinds
 from app.catalogues.kept_arms import ArmRepository, FoundArms
-from app.catalogues.kinds import Kinds
 from app.catalogues.replaced_features import ReplacedFeatures, has_replaced, keep_finding
 from app.engines.contract import ArmEngine
 from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
+from app.platform.cursors import page_by_name
 from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
 from app.platform.hooks import Hooks
-from app.platform.pages import page_by_name
 from app.platform.pools import REQUESTS
 from app.records.features import FeatureEncoding, Reduction
 from app.records.records import CatalogueRecord, bytes_to_vector, pack, split_uid, unpack, with_uid

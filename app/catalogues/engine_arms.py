@@ -14,9 +14,9 @@ from app.engines.engine_index import LAST_ARM, EngineIndex
 from app.engines.proposals import ProposedSnapshot
 from app.filters.attributes import Document
 from app.indexes.snapshot import Snapshot
+from app.platform.cursors import foreign
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable
-from app.platform.pages import foreign
 from app.platform.pools import REQUESTS
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.types import Deleted, Position, StoredArm, Upserted

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from app.catalogues.catalogue import Catalogue
-from app.catalogues.kinds import ENGINE_KINDS
+from app.catalogues.catalogue_kinds import ENGINE_KINDS
 from app.engines.engine_index import EngineIndex
 from app.engines.proposals import LEAST_ASKED
 from app.platform.errors import StartupError

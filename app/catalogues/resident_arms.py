@@ -15,8 +15,8 @@ from app.filters.attributes import Document
 from app.indexes.live import LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
+from app.platform.cursors import number_in
 from app.platform.deadlines import yield_to_others
-from app.platform.pages import number_in
 from app.records.records import attributes_of
 from app.storage.arms import ArmStore
 from app.storage.types import Deleted, StoredArm, Upserted

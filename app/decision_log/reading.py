@@ -29,9 +29,9 @@ from app.decision_log.rows import (
 )
 from app.exposure_limits.closed_history import ClosedHistory
 from app.exposure_limits.exposures import field_value
-from app.platform.answers import hold
+from app.platform.answer_memory import hold
+from app.platform.cursors import decode_cursor, encode_cursor, foreign
 from app.platform.deadlines import yield_to_others
-from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.arm_sums import numbers_of
 from app.records.logged import LoggedRequest, LogPart, asked_of, rewards_of
 from app.records.logged_candidates import LoggedCandidates, candidates_of

@@ -19,9 +19,9 @@ from app.exposure_limits.closed_arms import FINDING
 from app.exposure_limits.known_quotas import KnownQuotas
 from app.exposure_limits.rules import MAX_QUOTAS, BanditQuota, QuotaRule
 from app.filters.overview import no_arm_has, unknown_fields
+from app.platform.cursors import page_by_name
 from app.platform.errors import Conflict, Invalid, NotFound, TooManyQuotas
 from app.platform.metrics import Metrics
-from app.platform.pages import page_by_name
 from app.platform.phrases import counted
 from app.storage.store import Store
 from app.storage.types import QuotaWindow

@@ -32,10 +32,10 @@ from app.filters.columns import (
     is_among,
     pushed,
 )
-from app.filters.earlier import Earlier
+from app.filters.field_numbers import CODED, EVERY_STORING, KINDS, STORINGS, Names, Numbering
 from app.filters.fields import Stored, Value, ValueKind
 from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered
-from app.filters.names import CODED, EVERY_STORING, KINDS, STORINGS, Names, Numbering
+from app.filters.replaced_entries import Earlier
 from shortlist.types import Rows
 
 Labelled = tuple[ValueKind, Value]

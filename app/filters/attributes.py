@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.columns import MAX_ENTRIES, ColumnBlock, Mask, Paths, pushed
-from app.filters.earlier import Earlier
+from app.filters.field_numbers import CODED, STORINGS, Names, Numbering
 from app.filters.fields import Stored, fields_of
-from app.filters.names import CODED, STORINGS, Names, Numbering
+from app.filters.replaced_entries import Earlier
 from shortlist.errors import InvalidShape
 from shortlist.index.arrays import grown
 from shortlist.types import Rows

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.columns import Column, Numbers
+from app.filters.field_numbers import CODED
 from app.filters.fields import Stored, Value
-from app.filters.names import CODED
 from shortlist.types import Rows
 
 Small = NDArray[np.int32]

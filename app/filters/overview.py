@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.columns import Mask
+from app.filters.field_numbers import KINDS, STORINGS
 from app.filters.fields import Stored, Value, ValueKind
 from app.filters.filter import Filter, compared
-from app.filters.names import KINDS, STORINGS
+from app.platform.cursors import decode_cursor, encode_cursor, foreign
 from app.platform.documents import Answer
 from app.platform.errors import shown
-from app.platform.pages import decode_cursor, encode_cursor, foreign
 from shortlist.types import Rows
 
 MOST_VALUES = 20

@@ -56,7 +56,7 @@ from app.indexes.index_kinds import is_forced, saving_of
 from app.indexes.index_limits import IndexLimits
 from app.indexes.maintenance import Maintenance, Measurement, Measuring
 from app.indexes.publishing import Adoption, Publishing
-from app.indexes.serving import IndexStatus, Serving
+from app.indexes.search_structures import IndexStatus, Serving
 from app.indexes.shared_arms import SharedArms
 from app.indexes.sharing import Sharing
 from app.indexes.snapshot import Snapshot

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable
 from app.filters.columns import ColumnBlock
-from app.filters.names import Names, Numbering
+from app.filters.field_numbers import Names, Numbering
 from shortlist.index.arm_ids import ArmIds
 from shortlist.index.arrays import MappedStrings
 from shortlist.index.shared_format import (

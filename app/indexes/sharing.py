@@ -8,7 +8,7 @@ from pathlib import Path
 from app.indexes.content import IndexContent
 from app.indexes.index_limits import IndexLimits
 from app.indexes.publishing import Adoption, Publishing
-from app.indexes.serving import Serving
+from app.indexes.search_structures import Serving
 from app.indexes.shared_arms import SharedArms
 from shortlist.index.planner import Plan
 from shortlist.index.table import ArmTable

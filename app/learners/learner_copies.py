@@ -19,9 +19,9 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.spaces import Moves
 from app.fold.checkpoints import Workers, restored
-from app.platform.answers import hold
+from app.platform.answer_memory import hold
+from app.platform.cursors import decode_cursor, encode_cursor, foreign
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
-from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.platform.pools import REQUESTS
 from app.records.log_entries import StateEntry, encode
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes

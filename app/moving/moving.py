@@ -2,8 +2,8 @@
 
 plan        what the move would do (``plan_steps``); a dry run ends here
 switch      one step in the store: from then on every choice is from the new catalogue
-carry       an entry in the reward log of each partition, which the fold meets; ``workers.carrying`` writes
-            what is left. Meanwhile readers carry what they read, so nobody waits
+carry       an entry in the reward log of each partition, which the fold meets; ``workers.bandit_moves``
+            writes what is left. Meanwhile readers carry what they read, so nobody waits
 """
 
 from __future__ import annotations

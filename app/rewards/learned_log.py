@@ -15,11 +15,11 @@ from typing import Any
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.fold.entry_rows import signals_before, signals_of
-from app.platform.answers import hold
+from app.platform.answer_memory import hold
+from app.platform.cursors import decode_cursor, encode_cursor, foreign
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
-from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.log_entries import ForgetEntry, MoveEntry, RewardEntry, StateEntry, decoded
 from app.records.records import bytes_to_context, bytes_to_vector
 from app.storage.store import Store

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from app.filters.fields import MAX_FIELD_CHARS
-from app.platform.answers import FREE_BYTES, hold
+from app.platform.answer_memory import FREE_BYTES, hold
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer, ShownAs
 from app.platform.errors import TooLarge

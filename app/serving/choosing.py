@@ -22,7 +22,7 @@ from app.learners.effect_pairs import EffectPairs
 from app.learners.learned_priors import LearnedPriors
 from app.learners.learners import Learners
 from app.learners.served_effects import ServedEffects
-from app.platform.answers import hold
+from app.platform.answer_memory import hold
 from app.platform.deadlines import caller, check, yield_to_others
 from app.platform.errors import EventUsed, Invalid, NoArms, ShortlistError, within
 from app.platform.ids import is_logged

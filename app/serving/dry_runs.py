@@ -11,7 +11,7 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.learners.learned_priors import LearnedPriors
 from app.learners.served_effects import ServedEffects
-from app.platform.answers import hold
+from app.platform.answer_memory import hold
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.pools import REQUESTS

@@ -19,7 +19,7 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.catalogues.candidates import CandidateArms
 from app.filtering.filtered_snapshots import no_arms
-from app.platform.answers import hold
+from app.platform.answer_memory import hold
 from app.platform.errors import Invalid, NoArms, NotFound, Unavailable
 from app.policies.base import Chooser, Policy, PolicyDependencies
 from app.policies.elimination import EliminationPolicy

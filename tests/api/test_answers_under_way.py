@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from api_client import Api, assert_problem, running
 from app.api.request_limits import MAX_TRANSFER_S
-from app.platform.answers import Unread
+from app.platform.answer_memory import Unread
 from app.platform.settings import Settings
 from server.http_protocol import Clients
 from server.serving import Server, listen

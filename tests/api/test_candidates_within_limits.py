@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.catalogues import kinds
+from app.catalogues import catalogue_kinds
 from app.records.records import CatalogueRecord
 from memory_engine import MemorySource
 from shortlist_service.tokens import Decision, decision_of, raw_of
@@ -139,7 +139,7 @@ async def test_effects_are_of_arms_of_the_catalogue_alone(shared: Api):
 async def test_candidates_of_a_catalogue_in_an_engine_are_read_from_the_store(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setitem(kinds.ENGINE_KINDS, "memory", MemorySource())  # type: ignore[arg-type]
+    monkeypatch.setitem(catalogue_kinds.ENGINE_KINDS, "memory", MemorySource())  # type: ignore[arg-type]
     index = {"kind": "memory", "m": 16, "ef_construction": 100, "ef_search": None, "shortlist": 30}
     async with running(store_url, tmp_path) as api:
         await api.app.service.catalogues.create("c", CatalogueRecord(DIM, index, 0.95))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api_client import Api, Json
-from app.platform.pages import decode_cursor, encode_cursor
+from app.platform.cursors import decode_cursor, encode_cursor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

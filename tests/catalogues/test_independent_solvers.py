@@ -8,7 +8,7 @@ import numpy as np
 
 from app.catalogues.adaptive_solver import COPIES, IndependentSolvers
 from app.catalogues.catalogue import Catalogue
-from app.catalogues.kinds import options_of
+from app.catalogues.catalogue_kinds import options_of
 from app.indexes.live import LiveIndex
 from app.records.records import CatalogueRecord
 

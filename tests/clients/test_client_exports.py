@@ -16,8 +16,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 import shortlist_files as files
-from app.api.streamed import Streamed
-from app.platform.answers import Unread
+from app.api.streamed_answers import Streamed
+from app.platform.answer_memory import Unread
 from server.http_protocol import Clients, ShortlistProtocol
 from service_process import Service, serving
 from shortlist_client import AsyncClient, Client

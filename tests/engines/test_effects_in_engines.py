@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.catalogues import kinds
+from app.catalogues import catalogue_kinds
 from app.records.records import CatalogueRecord
 from memory_engine import MemorySource
 from waiting import wait_until
@@ -30,7 +30,7 @@ PATH = "/v1/bandits/b/arm-effects"
 @pytest.fixture
 async def api(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
     """A bandit with effects of half the arms, whose engine has all of them."""
-    monkeypatch.setitem(kinds.ENGINE_KINDS, "memory", MemorySource())  # type: ignore[arg-type]
+    monkeypatch.setitem(catalogue_kinds.ENGINE_KINDS, "memory", MemorySource())  # type: ignore[arg-type]
     async with running(store_url, tmp_path) as api:
         await api.app.service.catalogues.create("c", CatalogueRecord(DIM, dict(INDEX), 0.95))
         await put(api, FEATURES)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from api_client import Api, running
-from app.catalogues import kinds
-from app.catalogues.kinds import is_in_engine, missing_plugin
+from app.catalogues import catalogue_kinds
+from app.catalogues.catalogue_kinds import is_in_engine, missing_plugin
 from app.indexes.index_limits import IndexLimits
 from app.platform.errors import Invalid
 from app.records.records import CatalogueRecord
@@ -36,7 +36,7 @@ class TestMemoryEngine(ArmEngineContract):
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> MemorySource:
     source = MemorySource()
-    monkeypatch.setitem(kinds.ENGINE_KINDS, "memory", source)  # type: ignore[arg-type]
+    monkeypatch.setitem(catalogue_kinds.ENGINE_KINDS, "memory", source)  # type: ignore[arg-type]
     return source
 
 
@@ -183,10 +183,12 @@ async def test_a_catalogue_is_known_to_be_in_an_engine_when_its_source_is_gone(
     record = api.app.service.catalogues.served("c").record
     assert (is_in_engine(record), missing_plugin(record)) == (True, None)
     await made(api)  # the same again
-    service = kinds.Kinds(api.store, index_dir=tmp_path, group=None, engines={}, index_limits=IndexLimits())
+    service = catalogue_kinds.Kinds(
+        api.store, index_dir=tmp_path, group=None, engines={}, index_limits=IndexLimits()
+    )
     with pytest.raises(Invalid, match="MEMORY_URL is not set"):
         service.checked(record)
-    monkeypatch.delitem(kinds.ENGINE_KINDS, "memory")  # type: ignore[arg-type]
+    monkeypatch.delitem(catalogue_kinds.ENGINE_KINDS, "memory")  # type: ignore[arg-type]
     assert (is_in_engine(record), missing_plugin(record)) == (True, "the engine memory")
     other = CatalogueRecord(2, {**INDEX, "kind": "other"}, 0.95)
     assert (is_in_engine(other), missing_plugin(other)) == (False, "the index other")

@@ -21,7 +21,7 @@ from app.records.log_entries import MOVED, DecodedEntry, ForgetEntry, MoveEntry,
 from app.records.records import state_to_bytes, vector_to_bytes
 from app.storage.types import ArmId, LearnerId
 from log_entries import entry_of
-from workers.batches import ArmsBefore, fold_stored
+from workers.fold_batches import ArmsBefore, fold_stored
 
 UID = "0123456789abcdef"
 TERMS = [

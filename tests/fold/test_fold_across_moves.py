@@ -17,7 +17,7 @@ from app.records.records import LearnerState, bytes_to_state, state_to_bytes, ve
 from app.storage.types import LearnerId, LogEntry
 from log_entries import entry_of
 from shortlist.linear import ridge_sums
-from workers.batches import CheckpointedLearner, fold_stored
+from workers.fold_batches import CheckpointedLearner, fold_stored
 
 UID = "0123456789abcdef"
 DIMS = (3, 2, 4)  # of the spaces

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.platform.answers import FREE_BYTES, Answers, HttpAnswer, hold
+from app.platform.answer_memory import FREE_BYTES, Answers, HttpAnswer, hold
 from app.platform.errors import Unavailable
 
 MB = 1 << 20

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.platform.answers import Budget
+from app.platform.answer_memory import Budget
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.api.api_keys import VisitorPass
-from app.catalogues.kinds import options_of
+from app.catalogues.catalogue_kinds import options_of
 from app.indexes.live import IndexOptions
 from app.records.log_entries import RewardEntry, WaitingDecision
 from app.records.records import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.platform.pages import encode_cursor
+from app.platform.cursors import encode_cursor
 from app.records.log_entries import RewardEntry, encode
 from app.records.records import vector_to_bytes
 from app.rewards.learned_log import LearnedLog

@@ -10,7 +10,7 @@ import time
 import pytest
 import uvloop
 
-from app.platform.answers import Unread
+from app.platform.answer_memory import Unread
 from app.platform.settings import Settings
 from server import serving
 from server.http_protocol import Clients

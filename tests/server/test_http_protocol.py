@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.api import request_limits as limits
 from app.api.gateway import CALLER
-from app.platform.answers import Unread
+from app.platform.answer_memory import Unread
 from app.platform.deadlines import Caller
 from server.http_protocol import Clients
 from server.serving import Server

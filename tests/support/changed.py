@@ -36,7 +36,7 @@ MORE = {
     "app/learners": ("tests/workers", "tests/rewards"),
     "app/rewards": ("tests/workers", "tests/contracts", "tests/learners"),
     "app/measuring": ("tests/api/test_reports.py", "plugins/evaluation"),
-    "app/moving": ("tests/api/test_moving.py", "tests/workers/test_carrying.py"),
+    "app/moving": ("tests/api/test_moving.py", "tests/workers/test_bandit_moves.py"),
     "app/selection": ("tests/policies", "tests/api/test_choosing.py"),
     "app/policies": ("tests/api/test_policy_contract.py", "tests/test_registries.py"),
     "app/serving": ("tests/api/test_constraint_contract.py", "tests/api/test_choosing.py"),

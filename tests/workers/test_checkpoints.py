@@ -21,7 +21,7 @@ from app.storage.types import LearnerId, LogEntry, RewardWrite
 from log_entries import entry_of
 from lossy_store import LossyStore
 from store_clients import connect, flush
-from workers import batches
+from workers import fold_batches
 from workers.reward_ingestion import RewardWorker
 
 pytestmark = pytest.mark.anyio
@@ -99,7 +99,7 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
 
     choices = iter(due * 1_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "is_due", lambda state, tail, was_read: next(choices))
+        patch.setattr(fold_batches, "is_due", lambda state, tail, was_read: next(choices))
         for number, (step, who, seed) in enumerate([*steps, ("work", 0, None)]):
             await take(step, who, seed, number)
             log += await one.rewards.read(0, log[-1].entry_id if log else "0-0", 1_000)
@@ -194,7 +194,7 @@ async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: Store):
 
     one.learners.stored = counted  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "is_due", lambda state, tail, was_read: False)
+        patch.setattr(fold_batches, "is_due", lambda state, tail, was_read: False)
         for number in range(6):
             await reward(one, "x", number, number)
             mine.wake(0)
@@ -211,7 +211,7 @@ async def test_a_reader_begins_again_from_a_checkpoint_that_took_the_place_of_th
     learner = LearnerId(UID, "x")
     for number, is_whole in enumerate([False, True, False]):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(batches, "is_due", lambda state, tail, was_read, due=is_whole: due)
+            patch.setattr(fold_batches, "is_due", lambda state, tail, was_read, due=is_whole: due)
             await reward(one, "x", number, number)
             mine.wake(0)
             await mine.drain()
@@ -224,7 +224,7 @@ async def test_a_reader_begins_again_from_a_checkpoint_that_took_the_place_of_th
 async def test_a_tail_that_has_lost_an_entry_is_not_served(one: Store, caplog: pytest.LogCaptureFixture):
     """A reader refuses it, the worker makes its rewards dead letters, and nothing of it is trimmed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "is_due", lambda state, tail, was_read: False)
+        patch.setattr(fold_batches, "is_due", lambda state, tail, was_read: False)
         for number in range(3):
             await reward(one, "x", number, number)
             await worker(one).drain()
@@ -246,7 +246,7 @@ async def test_rewards_that_come_while_the_log_is_trimmed_lose_nothing(one: Stor
     """A checkpoint that somebody overtakes is not written."""
     lossy: Any = LossyStore(one)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "is_due", lambda state, tail, was_read: False)
+        patch.setattr(fold_batches, "is_due", lambda state, tail, was_read: False)
         for number in range(5):
             await reward(one, "x", number, number)
             await worker(one).drain()

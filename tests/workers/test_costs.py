@@ -21,7 +21,7 @@ from log_entries import entry_of
 from shortlist.linear import ridge_sums
 from store_clients import connect
 from store_server import patient_store
-from workers.batches import CheckpointedLearner
+from workers.fold_batches import CheckpointedLearner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

@@ -24,7 +24,7 @@ from app.storage.types import LearnerId, LogEntry, RewardWrite
 from log_entries import entry_of
 from store_clients import connect, flush
 from store_server import patient_store
-from workers.batches import MOST_TAUGHT, batches
+from workers.fold_batches import MOST_TAUGHT, batches
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

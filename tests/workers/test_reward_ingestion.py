@@ -23,9 +23,9 @@ from log_entries import entry_of
 from shortlist.linear import ridge_sums
 from store_clients import connect, flush
 from store_server import patient_store
-from workers.batches import States
+from workers.fold_batches import States
 from workers.learned_bandits import LearnedBandits
-from workers.leases import OnlyWorker, SharedWorker
+from workers.partition_leases import OnlyWorker, SharedWorker
 from workers.reward_ingestion import Cycles, RewardWorker, Step
 
 pytestmark = pytest.mark.anyio

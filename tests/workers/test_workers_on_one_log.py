@@ -38,7 +38,7 @@ from shortlist.linear import ridge_sums
 from store_clients import connect, flush
 from waiting import wait_until
 from workers import log_trimming
-from workers.batches import batches
+from workers.fold_batches import batches
 from workers.learned_bandits import LearnedBandits
 from workers.reward_ingestion import Cycles, Step
 

@@ -23,8 +23,8 @@ from app.storage.types import CarriedWrite, FoldedCounts, LearnerId, StoredLearn
 from log_entries import entry_of
 from shortlist.linear import ridge_sums
 from waiting import wait_until
-from workers import carrying
-from workers.batches import CheckpointedLearner, batches, fold_stored
+from workers import bandit_moves
+from workers.fold_batches import CheckpointedLearner, batches, fold_stored
 
 pytestmark = pytest.mark.anyio
 
@@ -133,8 +133,8 @@ async def test_a_partition_is_carried_only_once_the_entry_of_the_move_is_folded(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ):
     """Until then rewards of the earlier space still come: the fold waits here for a round of the carrying."""
-    # private: where the process is killed
-    apply, carry_out, all_carried = LearnerStates.apply, carrying.Carrying._carry_out, MoveStore.all_carried
+    apply, all_carried = LearnerStates.apply, MoveStore.all_carried
+    carry_out = bandit_moves.Carrying._carry_out  # private: where the process is killed
     had_round, was_folded = asyncio.Event(), list[bool]()
 
     async def applied(self: LearnerStates, partition: int, **words: Any) -> bool:
@@ -142,7 +142,7 @@ async def test_a_partition_is_carried_only_once_the_entry_of_the_move_is_folded(
             await had_round.wait()
         return await apply(self, partition, **words)
 
-    async def carried_out(self: carrying.Carrying, uid: str, number: int) -> None:
+    async def carried_out(self: bandit_moves.Carrying, uid: str, number: int) -> None:
         await carry_out(self, uid, number)
         had_round.set()
 
@@ -151,7 +151,7 @@ async def test_a_partition_is_carried_only_once_the_entry_of_the_move_is_folded(
         await all_carried(self, partition, uid, number)
 
     monkeypatch.setattr(LearnerStates, "apply", applied)
-    monkeypatch.setattr(carrying.Carrying, "_carry_out", carried_out)
+    monkeypatch.setattr(bandit_moves.Carrying, "_carry_out", carried_out)
     monkeypatch.setattr(MoveStore, "all_carried", noted)
     await move(api, "new")
     assert was_folded
@@ -170,7 +170,7 @@ def test_a_learner_that_cannot_be_read_or_carried_keeps_no_other_from_it(caplog:
     good = [state_to_bytes(a_state(seed)) for seed in (1, 2)]
     stored = [StoredLearner(data) for data in (good[0], b"\xff" * 90, state_to_bytes(a_state(3, 9)), good[1])]
     # private: states that no fold makes
-    writes = carrying._writes(UID, ["a", "broken", "large", "d"], stored, spaces, 1)
+    writes = bandit_moves._writes(UID, ["a", "broken", "large", "d"], stored, spaces, 1)
     assert [write.name for write in writes] == ["a", "d"]
     assert caplog.text.count("cannot be carried") == 2
 
