@@ -1,1 +1,1 @@
-"""What starts, composes and administers the service."""
+"""Start, composition and administration of the service."""

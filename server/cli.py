@@ -82,7 +82,9 @@ def _studies() -> argparse.ArgumentParser:
 
 
 def _parser_for(word: str) -> argparse.ArgumentParser:
-    """That of all commands. Raises ShortlistError: a plug-in breaks it. What says so goes on without."""
+    """The parser of all commands. Raises ShortlistError: a plug-in breaks it. Commands for diagnosis work
+    without.
+    """
     try:
         return command_parser()
     except StartupError:

@@ -296,8 +296,8 @@ class Service:
             self._ending.enter_context(contextlib.closing(service))
         self.arm_list: ArmList = NoArmList()
         self._of_plugins = list[BackgroundWork]()
-        for name_of_routes, each in routes.items():
-            self._add_services(name_of_routes, each)
+        for name_of_routes, routes_of_plugin in routes.items():
+            self._add_services(name_of_routes, routes_of_plugin)
         if self.worker is not None:
             self._ending.push_async_callback(self.worker.stop)
         self._ending.push_async_callback(self.jobs.stop)
@@ -399,7 +399,7 @@ class Service:
         self.background += map(asyncio.create_task, work)
 
     async def _has_taught(self, catalogue: str) -> bool:
-        """Whether a bandit has learned from the arms of a catalogue."""
+        """Return whether a bandit has learned from the arms of a catalogue."""
         uids = self.bandits.of_catalogue(catalogue)
         return any(counts.entries for counts in await self.store.priors.folded(uids))
 

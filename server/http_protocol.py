@@ -37,7 +37,7 @@ _ANSWER = (
 
 
 class Clients:
-    """What holds for all connections of a process together.
+    """The common state of all connections of a process.
 
     ``unread``        bytes that clients have not read
     ``connections``   at most; further ones are refused

@@ -101,7 +101,7 @@ class _Group:
         pause, killed = FIRST_PAUSE_S, 0
         while not self._stopping.is_set():
             born = time.monotonic()
-            status = await self._live(number)
+            status = await self._run_process(number)
             if self._stopping.is_set():
                 return
             if number not in self._ready:
@@ -118,7 +118,7 @@ class _Group:
                     await self._stopping.wait()
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    async def _live(self, number: int) -> int:
+    async def _run_process(self, number: int) -> int:
         """Run one process to its end, and return its exit status."""
         ours, theirs = socket.socketpair()
         with ours:
@@ -198,6 +198,6 @@ def _as_environment(settings: Settings) -> dict[str, str]:
             continue
         if isinstance(value, SecretStr):
             value = value.get_secret_value()
-        plain = isinstance(value, (str, int, float, Path))
-        words[f"SHORTLIST_{name.upper()}"] = str(value) if plain else msgspec.json.encode(value).decode()
+        is_scalar = isinstance(value, (str, int, float, Path))
+        words[f"SHORTLIST_{name.upper()}"] = str(value) if is_scalar else msgspec.json.encode(value).decode()
     return words

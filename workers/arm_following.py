@@ -1,8 +1,8 @@
-"""The follower: it keeps an engine's copy of the arms, a catalogue at a time in one process of all.
+"""The follower keeps an engine's copy of the arms, for each catalogue in one process of all.
 
-It reads the changes of the store in their order, writes to the engine how the arms are now, and notes how far
-it has come. Writing a change twice changes nothing, so the next follower goes on from the last note. A
-collection that is gone is made again, under another name, and is searched once it has everything.
+The follower reads the changes of the store in their order, writes the present arms to the engine, and notes
+its position. A change written twice has no further effect, so the next follower goes on from the last note. A
+missing collection is made again, under another name, and is searched once complete.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ PREFIX = "shortlist"
 
 @dataclass(frozen=True, slots=True)
 class FollowingLimits:
-    """How much a follower does at once, and how long it waits.
+    """The sizes and pauses of a follower.
 
-    ``page_arms``   are read and written together
+    ``page_arms``   number read and written together
     ``check_s``     how often the collection is looked for
-    ``forget_s``    how long deleted arms stay in the order of changes: processes that sleep hear of them
+    ``forget_s``    how long deleted arms stay in the order of changes: sleeping processes hear of them
     ``drop_s``      after a switch: searches of the earlier collection may be under way
     ``seal_arms``   without a graph have one built
-    ``measure_s``   until a recall that is too low is measured again, at first: graphs take a while
+    ``measure_s``   until a too low recall is measured again, at first: graphs take a while
     """
 
     page_arms: int = 1_000
@@ -91,10 +91,10 @@ class Following:
         self._is_graph_new = False
 
     async def run(self) -> None:
-        """Follow until cancelled; then leave it to others at once."""
+        """Follow until cancelled; then leave the work to others at once."""
         try:
             while True:
-                # before the step, so that what changes meanwhile starts another one
+                # before the step: changes meanwhile start another one
                 self.index.changed.clear()
                 if not await self._stepped():
                     with contextlib.suppress(TimeoutError):
@@ -116,24 +116,24 @@ class Following:
         return False
 
     async def step(self) -> bool:
-        """Do what is next; False: there was nothing to do, or another process does it."""
-        seen = await self._look()
-        if self.index.missed or not seen.is_ours:
+        """Do the next work; False: there was none, or another process does it."""
+        followed = await self._look()
+        if self.index.missed or not followed.is_ours:
             self.index.missed, self._checked = False, ""
-        if not seen.is_ours:
+        if not followed.is_ours:
             return False
-        if not await self._is_right(seen):
+        if not await self._is_right(followed):
             return False if COLLECTION in self.index.failures else await self.rebuild()
-        was_behind = await self._copied_page(seen.collection, seen)
-        if await self._sealed(seen, was_behind=was_behind) or was_behind:
+        was_behind = await self._copied_page(followed.collection, followed)
+        if await self._sealed(followed, was_behind=was_behind) or was_behind:
             return True
-        await self._tidied(seen)
-        return await self._measured(seen)
+        await self._tidied(followed)
+        return await self._measured(followed)
 
     async def rebuild(self) -> bool:
-        """Make a collection of all arms, under a new name, and search that from then on.
+        """Make a collection of all arms, under a new name, and search the new one from then on.
 
-        The one before is followed meanwhile, if it is there.
+        The one before, if any, is followed meanwhile.
         """
         # the time in the name tells ``swept`` which collections are young
         name = f"{self._stem}{int(time.time()):x}{secrets.token_hex(2)}"
@@ -141,20 +141,19 @@ class Following:
         await self._engine.create(name, self.index.dim, m=options.m, ef_construction=options.ef_construction)
         position, self._unsealed = Position(), 0
         while True:
-            seen = await self._look()
-            if not seen.is_ours:
+            followed = await self._look()
+            if not followed.is_ours:
                 return False
             page = await self._store.followed_arms.changes(self.index.uid, position, self._page)
             if not page:
                 break
             position = await self._copied(name, page)
-            # The collection before goes on being searched while the new one is made, so it is kept up to
-            # date.
+            # The collection before is searched until the new one is made, and so kept up to date.
             if self._checked:
-                await self._copied_page(seen.collection, seen)
+                await self._copied_page(followed.collection, followed)
         await asyncio.sleep(self._engine.settled_s)
         quality = msgspec.msgpack.encode(CopyQuality(options.ef_search or CopyQuality().ef))
-        if not await self._noted(name, Position(), max(position, seen.position), quality):
+        if not await self._noted(name, Position(), max(position, followed.position), quality):
             return False
         log.info("the arms of a catalogue are in the collection %s", name)
         self._checked, self._swept_from = "", time.monotonic() + self._limits.drop_s
@@ -162,38 +161,41 @@ class Following:
         return True
 
     async def _look(self) -> Followed:
-        seen = await self._store.followed_arms.follow(self.index.uid, self._owner, LEASE_MS)
-        self.index.saw(seen)
-        return seen
+        followed = await self._store.followed_arms.follow(self.index.uid, self._owner, LEASE_MS)
+        self.index.saw(followed)
+        return followed
 
     @property
     def _page(self) -> int:
         return max(1, min(self._limits.page_arms, PAGE_NUMBERS // self.index.dim))
 
-    async def _is_right(self, seen: Followed) -> bool:
-        """Whether the collection is there, is of the catalogue's dimension, and in memory."""
-        if seen.collection and seen.collection == self._checked and time.monotonic() < self._checked_until:
+    async def _is_right(self, followed: Followed) -> bool:
+        """Return whether the collection exists, has the catalogue's dimension, and is in memory."""
+        if (
+            followed.collection
+            and followed.collection == self._checked
+            and time.monotonic() < self._checked_until
+        ):
             return True
         self._checked = ""
         self.index.failures.pop(COLLECTION, None)
-        dim = await self._engine.dim(seen.collection) if seen.collection else None
+        dim = await self._engine.dim(followed.collection) if followed.collection else None
         if dim is not None and dim != self.index.dim:
-            fault = (
-                f"the collection {seen.collection} of the engine has dimension {dim}, not {self.index.dim}"
-            )
+            name = followed.collection
+            fault = f"the collection {name} of the engine has dimension {dim}, not {self.index.dim}"
             self.index.failures[COLLECTION] = f"{fault}: drop it there, and it is made again"
         elif dim is not None:
-            self._checked = seen.collection
+            self._checked = followed.collection
             self._checked_until = time.monotonic() + self._limits.check_s
         return bool(self._checked)
 
-    async def _copied_page(self, collection: str, seen: Followed) -> bool:
-        page = await self._store.followed_arms.changes(self.index.uid, seen.position, self._page)
+    async def _copied_page(self, collection: str, followed: Followed) -> bool:
+        page = await self._store.followed_arms.changes(self.index.uid, followed.position, self._page)
         if not page:
             return False
         after = await self._copied(collection, page)
-        quality = seen.quality or msgspec.msgpack.encode(self.index.quality)
-        await self._noted(collection, seen.position, after, quality)
+        quality = followed.quality or msgspec.msgpack.encode(self.index.quality)
+        await self._noted(collection, followed.position, after, quality)
         return True
 
     async def _copied(self, collection: str, page: Sequence[Position]) -> Position:
@@ -218,52 +220,52 @@ class Following:
             self._checked = ""
         return noted
 
-    async def _tidied(self, seen: Followed) -> None:
-        """Forget arms that were deleted a while ago, and drop collections that are searched no more."""
-        now = time.monotonic()
-        while self._deleted and self._deleted[0][0] <= now:
+    async def _tidied(self, followed: Followed) -> None:
+        """Forget arms deleted a while ago, and drop collections no longer searched."""
+        clock_s = time.monotonic()
+        while self._deleted and self._deleted[0][0] <= clock_s:
             await self._store.followed_arms.forget(self.index.uid, self._deleted.popleft()[1])
-        if now >= self._swept_from:
-            self._swept_from = now + SWEEP_S
+        if clock_s >= self._swept_from:
+            self._swept_from = clock_s + SWEEP_S
             for name in await self._engine.collections():
-                if name.startswith(self._stem) and name != seen.collection:
+                if name.startswith(self._stem) and name != followed.collection:
                     await self._engine.drop(name)
 
-    async def _sealed(self, seen: Followed, *, was_behind: bool) -> bool:
-        """Have a graph built once many arms lack one; whether that was asked for."""
+    async def _sealed(self, followed: Followed, *, was_behind: bool) -> bool:
+        """Have a graph built once many arms lack one; return whether this was asked for."""
         if self._unsealed is None and was_behind:
             return False
-        unsealed, now = seen.arms if self._unsealed is None else self._unsealed, time.monotonic()
-        if unsealed < self._limits.seal_arms or now < self._sealed_from:
+        unsealed, clock_s = followed.arms if self._unsealed is None else self._unsealed, time.monotonic()
+        if unsealed < self._limits.seal_arms or clock_s < self._sealed_from:
             return False
-        self._sealed_from = now + SEAL_S
-        await self._engine.seal(seen.collection)
+        self._sealed_from = clock_s + SEAL_S
+        await self._engine.seal(followed.collection)
         self._unsealed = 0
-        if 2 * unsealed > seen.arms:
+        if 2 * unsealed > followed.arms:
             self._is_graph_new, self._measured_from = True, time.monotonic() + self._limits.measure_s
         return True
 
-    async def _measured(self, seen: Followed) -> bool:
-        """Measure recall when it was not yet, the catalogue has grown or shrunk, or the graph is new, and now
-        and then while it is too low; whether it was.
+    async def _measured(self, followed: Followed) -> bool:
+        """Measure recall the first time, after the catalogue has grown or shrunk, for a new graph, and now
+        and then while too low; return whether recall was measured.
         """
         index, quality = self.index, self.index.quality
-        has_changed = not quality.arms / GROWTH < seen.arms < quality.arms * GROWTH
+        has_changed = not quality.arms / GROWTH < followed.arms < quality.arms * GROWTH
         is_doubtful = self._is_graph_new or quality.recall_at_1 < index.options.target_recall
         is_due = is_doubtful and time.monotonic() >= self._measured_from
-        if not seen.arms or not (has_changed or is_due):
+        if not followed.arms or not (has_changed or is_due):
             return False
-        quality = await Probing(index, self._engine, self._store, seen, self._look).measured()
+        quality = await Probing(index, self._engine, self._store, followed, self._look).measured()
         if is_due:
             self._is_graph_new, self._measure_s = False, min(2 * self._measure_s, MOST_MEASURE_S)
         self._measured_from = time.monotonic() + self._measure_s
         return await self._noted(
-            seen.collection, seen.position, seen.position, msgspec.msgpack.encode(quality)
+            followed.collection, followed.position, followed.position, msgspec.msgpack.encode(quality)
         )
 
 
 async def run(catalogues: Catalogues, store: Store, engines: Mapping[str, ArmEngine]) -> None:
-    """Follow every catalogue that is kept in one of these engines, by its kind, until cancelled."""
+    """Follow every catalogue of these engines, by its kind, until cancelled."""
     if not engines:
         return
     owner, installation, sweep_from = secrets.token_hex(8), "", 0.0
@@ -296,9 +298,9 @@ async def run(catalogues: Catalogues, store: Store, engines: Mapping[str, ArmEng
 async def swept(
     engine: ArmEngine, installation: str, uids: Collection[str], *, young_s: float = YOUNG_S
 ) -> None:
-    """Drop collections of catalogues that are gone: the engine was away when they were deleted.
+    """Drop collections of deleted catalogues: the engine was away when they were deleted.
 
-    ``uids``: uids. A young collection may belong to a catalogue that this process does not know yet.
+    ``uids``: of the catalogues. A young collection may belong to a catalogue still unknown to this process.
     """
     for name in await engine.collections():
         parts = re.fullmatch(rf"{PREFIX}_{installation}_([0-9a-f]+)_([0-9a-f]+)[0-9a-f]{{4}}", name)

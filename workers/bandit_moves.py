@@ -1,8 +1,8 @@
-"""Carrying out moves of bandits: their entries in the logs, and the learners that nothing else carries.
+"""Carrying out moves of bandits: their entries in the logs, and the learners carried by nothing else.
 
-The fold carries a learner with its next entry, and readers carry what they read, so nobody waits for this. It
-makes an end of it: once every checkpoint of a partition is of the new space, that is noted. A process that
-was killed after the move and before its entries were in all logs is made up for here too.
+The fold carries a learner with its next entry, and readers carry the learners as read, so nobody waits for
+this work. It ends the move: once every checkpoint of a partition is of the new space, the end is noted. It
+also writes the entries of a process killed after the move and before its entries were in all logs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from app.storage.types import CarriedWrite, LearnerId, StoredLearner
 log = logging.getLogger("shortlist.worker")
 
 EVERY_S = 0.5
-# Of the states that are read together, at least one. The store syncs as much to disk in one step, and whoever
-# reads a learner waits for that: with four times as much the p99 of choices was three times as long.
+# Of the states read together, at least one. The store syncs as much to disk in one step, and readers of
+# learners wait for the sync: with four times as much the p99 of choices was three times as long.
 AT_ONCE_BYTES = 1 << 15
 SHARE = 0.3  # of the time that is spent on it: meanwhile choices come in
 CARRYING = LongWork(threads=1, waiting=4, name="carrying")
@@ -58,11 +58,11 @@ class Carrying:
         self._finished: Mapping[str, BanditVersion] | None = None  # of these versions all moves are
 
     async def run(self) -> None:
-        """Until it is cancelled. An unreachable store is waited for."""
+        """Carry moves until cancelled. An unreachable store is waited for."""
         await repeat(self.round, every_s=EVERY_S, waits="learners of moved bandits are not carried")
 
     async def round(self) -> bool:
-        """Whether there was something to do."""
+        """Do a round; return whether there was something to do."""
         versions = await self._versions.all()
         # The same object until any bandit changes: of thousands at rest none is looked at.
         if versions is self._finished:
@@ -91,7 +91,7 @@ class Carrying:
             self._done[uid] = number
 
     async def _carry(self, partition: int, uid: str, number: int) -> None:
-        """Write every learner of a partition that is of an earlier space, and note that all are carried."""
+        """Write every learner of a partition in an earlier space, and note the end: all are carried."""
         spaces = await self._moves.spaces(uid, number)
         names = await self._store.learners.names(partition, uid)
         together, is_whole, pace = 1, True, Pace(SHARE)
@@ -103,8 +103,8 @@ class Carrying:
                 written = await self._store.moves.carry(partition, uid, writes)
                 self._carried.inc(written)
                 is_whole &= written == len(writes)  # others changed meanwhile: they are looked at again
-            # By what the last ones took: learners of a bandit have one dimension, so the first tells it.
-            # Not by checkpoints alone: what was learned may all be in tails.
+            # By the size of the last ones: learners of a bandit have one dimension, so the first tells the
+            # size. Not by checkpoints alone: all rewards may be in tails.
             datas = (*(learner.checkpoint for learner in stored), *(write.state for write in writes))
             size = max((len(data or b"") for data in datas), default=0)
             together = read_together(size, most_bytes=AT_ONCE_BYTES)
@@ -116,7 +116,7 @@ class Carrying:
 def _writes(
     uid: str, names: Sequence[str], stored: Sequence[StoredLearner], spaces: Spaces, number: int
 ) -> list[CarriedWrite]:
-    """What is to be written. A learner that cannot be read stays as it is: it knows nothing either way."""
+    """The states to write. An unreadable learner stays as it is: it knows nothing either way."""
     try:
         read = [restored(LearnerId(uid, name), learner) for name, learner in zip(names, stored, strict=True)]
         later = spaces.carried_each(uid, read, number)

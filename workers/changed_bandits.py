@@ -11,7 +11,7 @@ from app.learners.prior_fits import Fittable
 
 
 class KnownBandits(Protocol):
-    """Those that this process knows."""
+    """The bandits known to this process."""
 
     def by_uid(self, uid: str) -> Fittable | None: ...
 
@@ -19,9 +19,9 @@ class KnownBandits(Protocol):
 
 
 class ChangedBandits:
-    """Those that have changed and were not looked at since, by uid: the one that changed first comes first.
+    """The bandits changed and not looked at since, by uid: the first changed one comes first.
 
-    ``is_complete``: whether all are named; else any other may have changed too.
+    ``is_complete``: True if all are named; else any other may have changed too.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class ChangedBandits:
         self._news = asyncio.Event()
 
     def add(self, uids: Iterable[str] | None) -> None:
-        """Learners of these bandits have changed; None: it is not known of which."""
+        """Note changed learners of these bandits; None: of unknown ones."""
         if uids is None:
             self.is_complete = False
         else:
@@ -43,7 +43,7 @@ class ChangedBandits:
         self.is_complete = False
 
     async def wait(self, most_s: float) -> None:
-        """Wait for a change, unless there is one that was not looked at."""
+        """Wait for a change, unless one was not looked at."""
         if not self.uids:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(most_s):

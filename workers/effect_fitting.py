@@ -1,11 +1,11 @@
 """Fits the arm effects of bandits again while rewards come, in the worker that holds partition 0.
 
-A bandit is looked at ``EVERY_S`` after it was last, sooner while a tenth of the time since the first look is
-less: at first a second may bring most of its rewards. Where that takes more than ``SHARE`` of a core it is
-looked at later, but after ``LONGEST_S`` at most. A bandit whose arms have changed is found within
-``ARMS_EVERY_S``, and each hour sums are merged or dropped that no token names any more. One with a half-life
-is looked at after each eighth of it, since all its arms fade. Every ``LOOK_EVERY_S`` the log says whether one
-key teaches most of it. While nothing is learned, fades or changes all that costs a call every
+A bandit is looked at ``EVERY_S`` after the last time, sooner while a tenth of the time since the first look
+is less: at first a second may bring most of its rewards. Where this takes more than ``SHARE`` of a core the
+next look comes later, but after ``LONGEST_S`` at most. A bandit whose arms have changed is found within
+``ARMS_EVERY_S``, and each hour sums without a naming token are merged or dropped. A bandit with a half-life
+is looked at after each eighth of the half-life, since all its arms fade. Every ``LOOK_EVERY_S`` the log says
+whether one key gives most rewards. While nothing is learned, fades or changes the cost is a call every
 ``ARMS_EVERY_S``.
 """
 
@@ -70,7 +70,7 @@ class EffectFitting:
         self._now_s = now_s
         self._changed = ChangedBandits()
         self._schedules: dict[str, _Schedule] = {}  # by uid
-        # By uid, those of which nobody said that they have changed: what was folded before their last fit.
+        # By uid, bandits without a known change: the entries folded before their last fit.
         self._doubted: dict[str, str | None] = {}
         self._arms: dict[str, tuple[str, int]] = {}  # by uid: its catalogue, in which version
         self._arms_s = 0.0
@@ -78,13 +78,13 @@ class EffectFitting:
         self._look_at: float | None = None
 
     def changed(self, uids: Iterable[str] | None) -> None:
-        """Learners of these bandits have changed; None: it is not known of which."""
+        """Note changed learners of these bandits; None: of unknown ones."""
         self._changed.add(uids)
         for uid in uids or ():
             self._doubted.pop(uid, None)
 
     async def run(self) -> None:
-        """Until it is cancelled. An unreachable store is waited for."""
+        """Fit until cancelled. An unreachable store is waited for."""
         await repeat(self._next_round, every_s=PAUSE_S, waits="arm effects are not fitted")
 
     async def _next_round(self) -> None:
@@ -93,14 +93,14 @@ class EffectFitting:
 
     async def round(self) -> bool:
         """Fit what is due; False: there was nothing to do. Raises Unavailable."""
-        # One worker fits for all: the one that folds partition 0.
+        # One worker fits for all: the one with partition 0.
         if not self._owns(0):
             self._changed.leave_to_others()
             return False
         changed = self._changed.uids
         if not self._changed.is_complete:
-            seen, others = await self._store.effects.folded_at_fit(), self._bandits.with_learned_priors()
-            self._doubted |= {uid: seen.get(uid) for uid in others if uid not in changed}
+            folded, others = await self._store.effects.folded_at_fit(), self._bandits.with_learned_priors()
+            self._doubted |= {uid: folded.get(uid) for uid in others if uid not in changed}
             changed |= dict.fromkeys(others)
             self._changed.is_complete = True
         await self._look_at_arms()
@@ -111,7 +111,7 @@ class EffectFitting:
         return bool(due)
 
     def _due(self, uid: str) -> Fittable | None:
-        """The bandit, if it is time to look at it."""
+        """The bandit, if a look is due."""
         bandit = self._bandits.by_uid(uid)
         if bandit is None or bandit.record.arm_effects == "off":
             self._changed.uids.pop(uid, None)
@@ -123,16 +123,16 @@ class EffectFitting:
         return bandit if self._now_s() >= schedule.look_s else None
 
     async def _fit_changed(self, bandits: Sequence[Fittable]) -> None:
-        """Fit those that have changed. After a start all are doubted: of these, in thousands few, those for
-        which anything was folded since they were fitted, and all that were moved or have a half-life.
+        """Fit the changed bandits. After a start all are doubted: of these, in thousands few, the ones with
+        entries folded since their fit, and all moved ones or with a half-life.
         """
-        waiting, seen = {bandit.uid: None for bandit in bandits}, dict[str, str]()
+        waiting, folded_at_fit = {bandit.uid: None for bandit in bandits}, dict[str, str]()
         doubted = {
             bandit.uid: self._doubted.get(bandit.uid)
             for bandit in bandits
             if not bandit.record.space and bandit.record.arm_half_life_s is None
         }
-        # Before their counts are read: a change that comes later is a new one.
+        # Before their counts are read: a later change is a new one.
         for uid in waiting:
             self._changed.uids.pop(uid, None)
         try:
@@ -141,10 +141,10 @@ class EffectFitting:
                 if doubted.get(bandit.uid) != (text := f"{folded.rewards} {folded.arms}"):
                     with contextlib.suppress(NotFound):
                         waits = await self._fit(bandit)
-                        seen[bandit.uid] = f"{text} waits" if waits else text
+                        folded_at_fit[bandit.uid] = f"{text} waits" if waits else text
                 del waiting[bandit.uid]
                 self._doubted.pop(bandit.uid, None)
-            await self._store.effects.note_seen(seen)
+            await self._store.effects.note_seen(folded_at_fit)
         finally:
             self._changed.uids |= waiting
 
@@ -155,13 +155,13 @@ class EffectFitting:
         self._arms_s = self._now_s() + ARMS_EVERY_S
         behind = set(await self._store.arms.behind(dict(self._arms.values())))
         uids = [uid for uid, (catalogue_uid, _) in self._arms.items() if catalogue_uid in behind]
-        for uid, each in self._schedules.items():
-            if (each.waits and self._arms_s >= each.merge_s) or self._now_s() >= each.fade_s:
+        for uid, schedule in self._schedules.items():
+            if (schedule.waits and self._arms_s >= schedule.merge_s) or self._now_s() >= schedule.fade_s:
                 uids.append(uid)
         self._changed.add(uids)
 
     async def _fit(self, bandit: Fittable) -> bool:
-        """Fit a bandit, and say when it is to be looked at again; whether its sums wait for being merged.
+        """Fit a bandit, and set the time of the next look; return whether its sums wait for being merged.
 
         Raises NotFound, Unavailable.
         """

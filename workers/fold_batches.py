@@ -1,4 +1,4 @@
-"""Folding a batch of the log: which learners are written whole, and to which tails it goes. Without I/O."""
+"""Folding a batch of the log: the learners written whole, and the tails extended by entries. Without I/O."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CheckpointedLearner:
 
 @dataclass(frozen=True, slots=True)
 class ArmsBefore:
-    """Sums of arms at the watermark. ``taught``: what learners that are forgotten have taught them."""
+    """Sums of arms at the watermark. ``taught``: the contributions of forgotten learners."""
 
     sums: Mapping[ArmId, AnySums | None] = field(default_factory=dict)
     taught: Taught = field(default_factory=dict)
@@ -53,24 +53,24 @@ class ArmsBefore:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What becomes of a batch.
+    """The outcome of a batch.
 
-    ``states``       the new states of the learners that have changed
-    ``checkpoints``  those of them that are written whole; None: removed
-    ``tails``        of the others, the entries that are put at the end of their tails
-    ``dead``         the entries that were left out
-    ``kept``         the learners of the batch as they are afterwards, save small ones that are new
-    ``counts``       of each bandit, how many entries were folded that are not of a move
-    ``moved``        of each bandit that was moved, the last move that was folded
-    ``arms``         the new sums of the arms that have changed; None: of no decision
-    ``known_arms``   those of them whose stored sums go on: after a move sums begin anew
+    ``states``       the new states of changed learners
+    ``checkpoints``  learners of them written whole; None: removed
+    ``tails``        of the others, the entries for the end of their tails
+    ``dead``         the entries left out
+    ``learners``     the learners of the batch afterwards, except small new ones
+    ``counts``       of each bandit, the number of folded entries other than moves
+    ``moved``        of each moved bandit, the last folded move
+    ``arms``         the new sums of changed arms; None: of no decision
+    ``known_arms``   arms of them whose stored sums go on: after a move sums begin anew
     """
 
     states: States
     checkpoints: Mapping[LearnerId, bytes | None]
     tails: Mapping[LearnerId, Sequence[str]]
     dead: Sequence[DeadLetter]
-    kept: Mapping[LearnerId, CheckpointedLearner]
+    learners: Mapping[LearnerId, CheckpointedLearner]
     counts: Mapping[str, FoldedCounts]
     moved: Mapping[str, int]
     arms: Mapping[ArmId, AnySums | None]
@@ -80,20 +80,20 @@ class Folded:
 def batches(
     entries: Sequence[DecodedEntry], most_numbers: int = MOST_NUMBERS, taught: Taught = NOTHING_TAUGHT
 ) -> Iterator[Sequence[DecodedEntry]]:
-    """Cut the entries where the states of a batch would take more memory than ``most_numbers``, and where it
-    would take more than ``MOST_TAUGHT`` entries out of arms.
+    """Cut the entries where the states of a batch would take more memory than ``most_numbers``, and where
+    more than ``MOST_TAUGHT`` entries would be taken out of arms.
     """
-    start, numbers, taken = 0, 0, 0
+    start, numbers, entries_taken = 0, 0, 0
     learners = set[LearnerId]()
     for number, (entry, content) in enumerate(entries):
         learner, needed = entry.learner, dim_of(content) ** 2
         more = len(taught.get(entry.entry_id, ()))
         is_large = learner not in learners and numbers + needed > most_numbers
         # At least one learner, however large: else nothing would ever be folded.
-        if learners and (is_large or (taken and taken + more > MOST_TAUGHT)):
+        if learners and (is_large or (entries_taken and entries_taken + more > MOST_TAUGHT)):
             yield entries[start:number]
-            start, numbers, taken, learners = number, 0, 0, set()
-        taken += more
+            start, numbers, entries_taken, learners = number, 0, 0, set()
+        entries_taken += more
         if learner not in learners:
             learners.add(learner)
             numbers += needed
@@ -107,9 +107,9 @@ def fold_stored(
     spaces: Spaces = Spaces(),
     arms: ArmsBefore = ArmsBefore(),
 ) -> Folded:
-    """Fold a batch into all learners of its entries, and into the ``arms`` that they name.
+    """Fold a batch into all learners of its entries, and into the ``arms`` named there.
 
-    A learner that cannot be read stays as it is, and all its entries are left out.
+    An unreadable learner stays as it is, and all its entries are left out.
     """
     dead: dict[str, DeadLetter] = {}
 
@@ -117,59 +117,65 @@ def fold_stored(
         log.error("entry %s is a dead letter: %s", entry.entry_id, reason)
         dead[entry.entry_id] = DeadLetter(entry, reason)
 
-    kept = dict[LearnerId, CheckpointedLearner]()
-    for learner, each in before.items():
-        if isinstance(each, CheckpointedLearner):
-            kept[learner] = each
+    learners = dict[LearnerId, CheckpointedLearner]()
+    for learner, item in before.items():
+        if isinstance(item, CheckpointedLearner):
+            learners[learner] = item
             continue
         try:
-            kept[learner] = CheckpointedLearner(restored(learner, each), tail_bytes(each.tail))
+            learners[learner] = CheckpointedLearner(restored(learner, item), tail_bytes(item.tail))
         except Exception as error:
             reason = f"the learner's state cannot be read: {reason_of(error)}"
             for entry, _ in entries:
                 if entry.learner == learner:
                     leave_out(entry, reason)
-    sound = [each for each in entries if each.entry.entry_id not in dead] if dead else entries
-    states = fold({learner: each.state for learner, each in kept.items()}, sound, leave_out, spaces)
+    sound = [item for item in entries if item.entry.entry_id not in dead] if dead else entries
+    states = fold({learner: item.state for learner, item in learners.items()}, sound, leave_out, spaces)
     # a dead letter must be in no tail: folding the tail would fail on it each time
-    sound = [each for each in sound if each.entry.entry_id not in dead] if dead else sound
-    checkpoints, tails = _checkpoints_and_tails(states, kept, before, sound)
+    sound = [item for item in sound if item.entry.entry_id not in dead] if dead else sound
+    checkpoints, tails = _checkpoints_and_tails(states, learners, before, sound)
     # What is a dead letter now has taught nothing.
     taught = {
-        forget: [each for each in own if each.entry.entry_id not in dead]
-        for forget, own in arms.taught.items()
+        forget: [item for item in entries_of_forgotten if item.entry.entry_id not in dead]
+        for forget, entries_of_forgotten in arms.taught.items()
     }
     sums = fold_arms(arms.sums, sound, spaces.folded, taught) if arms.sums else {}
-    # Whoever moves a bandit fits its prior. To fit it again for each entry of a move, in each partition,
+    # A move fits the bandit's prior. Another fit for each entry of a move, in each partition,
     # would make every process read every learner once more.
-    counted = [each for each in sound if not isinstance(each.content, MoveEntry)]
+    counted = [item for item in sound if not isinstance(item.content, MoveEntry)]
     folded = Counter(entry.learner.bandit_uid for entry, _ in counted)
     replaced = Counter(
         entry.learner.bandit_uid for entry, content in counted if isinstance(content, REPLACING)
     )
-    had = {arm: arms.sums.get(arm) for arm in sums}
+    former_sums = {arm: arms.sums.get(arm) for arm in sums}
     return Folded(
         states,
         checkpoints,
         tails,
         [dead[entry.entry_id] for entry, _ in entries if entry.entry_id in dead] if dead else [],
-        kept,
+        learners,
         {uid: FoldedCounts(count, replaced[uid]) for uid, count in folded.items()},
         moves_of(entries),
         sums,
-        {arm for arm, own in sums.items() if (was := had[arm]) and (own is None or own.space == was.space)},
+        {
+            arm
+            for arm, new_sums in sums.items()
+            if (was := former_sums[arm]) and (new_sums is None or new_sums.space == was.space)
+        },
     )
 
 
 def _checkpoints_and_tails(
-    states: States, kept: dict[LearnerId, CheckpointedLearner], before: Before, sound: Sequence[DecodedEntry]
+    states: States,
+    learners: dict[LearnerId, CheckpointedLearner],
+    before: Before,
+    sound: Sequence[DecodedEntry],
 ) -> tuple[dict[LearnerId, bytes | None], dict[LearnerId, Sequence[str]]]:
-    """Which of the changed learners are written whole, and the entries that go to the tails of the others.
+    """The changed learners written whole, and the entries for the tails of the others.
 
-    ``kept`` has the learners before, and those of the batch afterwards. ``sound``: the entries that were
-    folded.
+    ``learners`` has the learners before, and those of the batch afterwards. ``sound``: the folded entries.
     """
-    # The entries of a learner that is forgotten are going to be erased: no tail may need them.
+    # The entries of a forgotten learner are going to be erased: no tail may need them.
     replaced = {entry.learner for entry, content in sound if isinstance(content, REPLACING)}
     added: dict[LearnerId, list[Item]] = {}
     for entry, content in sound:
@@ -178,11 +184,11 @@ def _checkpoints_and_tails(
     checkpoints: dict[LearnerId, bytes | None] = {}
     tails: dict[LearnerId, Sequence[str]] = {}
     for learner, state in states.items():
-        new, was, stored = added.get(learner, ()), kept.get(learner), before.get(learner)
+        new, was, stored = added.get(learner, ()), learners.get(learner), before.get(learner)
         tail = tail_bytes(entry for entry, _ in new) + (0 if was is None else was.tail)
         was_read = isinstance(stored, StoredLearner)
-        # A tail can only add. A learner that was removed, forgotten, given a state or unreadable is written
-        # whole, and so is one whose tail could not be folded without its moves.
+        # A tail can only add. A removed, forgotten, restored or unreadable learner is written whole, and so
+        # is one whose tail could not be folded without its moves.
         if (
             state is None
             or was is None
@@ -191,18 +197,18 @@ def _checkpoints_and_tails(
             or is_due(state, tail, was_read=was_read)
         ):
             checkpoints[learner] = None if state is None else state_to_bytes(state)
-            kept[learner] = CheckpointedLearner(state)
+            learners[learner] = CheckpointedLearner(state)
             # many keys are rewarded once, and then not for long
             if isinstance(stored, StoredLearner) and not (stored.checkpoint or stored.tail):
-                del kept[learner]
+                del learners[learner]
         else:
             tails[learner] = [entry.entry_id for entry, _ in new]
-            kept[learner] = CheckpointedLearner(state, tail)
+            learners[learner] = CheckpointedLearner(state, tail)
     return checkpoints, tails
 
 
 def _is_carried(was: LearnerState | None, state: LearnerState, new: Sequence[Item]) -> bool:
-    """Whether folding its tail into its checkpoint would need to know of moves."""
+    """True if folding its tail into its checkpoint would need the moves."""
     if not state.space:
         return False
     if was is not None and was.space != state.space:

@@ -1,7 +1,7 @@
-"""Housekeeping: work that becomes due by the clock, or that was broken off.
+"""Housekeeping: work due by the clock, or broken off.
 
-Decisions whose time is over get their defaults, learners that were idle for too long are forgotten, what is
-still kept of forgotten learners and of deleted bandits and catalogues is erased.
+Decisions whose time is over get their defaults, learners idle for too long are forgotten, records of
+forgotten learners and of deleted bandits and catalogues are erased.
 
 Any number of processes may do this at the same time. Every step is one script, which checks again whether
 there is something to do.
@@ -53,13 +53,13 @@ class Housekeeping:
         self._rounds = 0
 
     async def run(self) -> None:
-        """Until it is cancelled. An unreachable store is waited for."""
+        """Work until cancelled. An unreachable store is waited for."""
         await repeat(
             self._round, every_s=self._every_s, idle_s=2.0 * self._every_s, waits="housekeeping waits"
         )
 
     async def _round(self) -> bool:
-        """Whether there was something to do."""
+        """Do a round; return whether there was something to do."""
         deleted = await self.finish_deletions()
         now_ms = time.time_ns() // 1_000_000
         partitions = range(self._store.partitions)
@@ -82,9 +82,9 @@ class Housekeeping:
         return bool(deletions)
 
     async def sweep(self, partition: int, now_ms: int, *, drops: bool = True) -> bool:
-        """Do everything that is due in a partition by ``now_ms``; False: nothing was.
+        """Do all work due in a partition by ``now_ms``; False: there was none.
 
-        ``drops``: also drop what has expired.
+        ``drops``: also drop expired records.
         """
         more, did_something = True, False
         while more:
@@ -122,10 +122,10 @@ class Housekeeping:
 
 
 def _lives_until(version: BanditVersion, now_ms: int) -> int:
-    """Until when a learner lives whose time, by the ``idle_ttl_s`` of its last sign of life, has come.
+    """The end of life of a learner whose time, by the ``idle_ttl_s`` of its last sign of life, has come.
 
-    Where that is unchanged or shorter now it is idle: 0. Where it is longer the change counts as a sign of
-    life. Without one the learner is looked at again after a day, as there may be one by then.
+    Where ``idle_ttl_s`` is unchanged or shorter the learner is idle: 0. Where longer the change counts as a
+    sign of life. Without any the learner is looked at again after a day, as there may be one by then.
     """
     idle_ttl_s = version.record.idle_ttl_s
     if idle_ttl_s is None:

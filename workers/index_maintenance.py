@@ -28,7 +28,7 @@ J = TypeVar("J", bound="Job")
 
 
 class Job(Protocol):
-    """Long work that runs in any thread, and stops early once it is told to."""
+    """Long work for any thread, which stops early when told so."""
 
     def run(self) -> None: ...
 
@@ -36,9 +36,9 @@ class Job(Protocol):
 
 
 async def maintain(catalogue: Catalogue) -> Outcome:
-    """Do the maintenance that is due for one catalogue."""
+    """Do the due maintenance of one catalogue."""
     index = catalogue.in_memory
-    return _said(catalogue, await _done(catalogue, index.begin_maintenance(), index.finish))
+    return _note_outcome(catalogue, await _done(catalogue, index.begin_maintenance(), index.finish))
 
 
 async def measure(catalogue: Catalogue) -> Outcome:
@@ -48,9 +48,9 @@ async def measure(catalogue: Catalogue) -> Outcome:
 
 
 async def share(catalogue: Catalogue) -> Outcome:
-    """Adopt or make the publication that is due for one catalogue, if its arms are shared."""
+    """Adopt or make the due publication of one catalogue, if its arms are shared."""
     index = catalogue.in_memory
-    return _said(catalogue, await _done(catalogue, index.begin_sharing(), index.finish))
+    return _note_outcome(catalogue, await _done(catalogue, index.begin_sharing(), index.finish))
 
 
 async def _done(
@@ -72,7 +72,7 @@ async def _done(
     return "done" if failure is None else "failed"
 
 
-def _said(catalogue: Catalogue, outcome: Outcome) -> Outcome:
+def _note_outcome(catalogue: Catalogue, outcome: Outcome) -> Outcome:
     """The outcome; what serves now is logged."""
     if outcome == "done":
         status = catalogue.index.status()
@@ -82,8 +82,8 @@ def _said(catalogue: Catalogue, outcome: Outcome) -> Outcome:
 
 
 async def run(catalogues: Iterable[Catalogue], metrics: Metrics, pauses: Pauses = Pauses()) -> None:
-    """Maintain every catalogue in turn, until cancelled. One where it failed is left alone for a while, and
-    one where nothing was due after it had settled until it changes.
+    """Maintain every catalogue in turn, until cancelled. A catalogue is left alone for a while after a
+    failure, and until its next change once it has settled without due work.
     """
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_repeat(maintain, catalogues, metrics, pauses))
@@ -106,12 +106,12 @@ async def _repeat(
             # first: of a thousand catalogues most are at rest
             if idle_at.get(catalogue.uid, 0.0) > catalogue.in_memory.settles_at:
                 continue
-            now = time.monotonic()
-            if now < resting.get(catalogue.uid, 0.0):
+            clock_s = time.monotonic()
+            if clock_s < resting.get(catalogue.uid, 0.0):
                 continue
             outcome = await work(catalogue)
             if outcome == "nothing":
-                idle_at[catalogue.uid] = now
+                idle_at[catalogue.uid] = clock_s
             if outcome == "failed":
                 # what failed would probably fail again, and take as long
                 resting[catalogue.uid] = time.monotonic() + pauses.index_rest_s

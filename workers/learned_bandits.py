@@ -1,7 +1,7 @@
-"""What a process that serves no bandit, as `shortlist worker`, must know of them to fit their learned priors.
+"""The bandits with learned priors, for a process without served bandits, as `shortlist worker`, to fit them.
 
-Which bandits have one is read from the registry, without catalogues and their arms. Which learners have
-changed is read from the store, also where another worker has folded the rewards or a service forgot the key.
+The bandits are read from the registry, without catalogues and their arms. Changes of learners are read from
+the store, also where another worker has folded the rewards or a service forgot the key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LearnedBandit:
 
 
 class LearnedBandits:
-    """The bandits of a store that have a learned prior, as of the last ``poll``."""
+    """The bandits of a store with a learned prior, as of the last ``poll``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -48,7 +48,7 @@ class LearnedBandits:
         self._synced: dict[int, str] = dict.fromkeys(range(store.partitions), "")
 
     def by_uid(self, uid: str) -> LearnedBandit | None:
-        """None: there is none that has a learned prior."""
+        """The bandit of this uid; None: none with a learned prior."""
         return self._bandits.get(uid)
 
     def with_learned_priors(self) -> Sequence[str]:
@@ -75,7 +75,9 @@ class LearnedBandits:
 
 
 def _learned(registry: Registry) -> dict[str, LearnedBandit]:
-    """By uid. Those that only a newer version of the service knows are left to it."""
+    """The bandits with a learned prior, by uid. Bandits known only to a newer version are left to that
+    version.
+    """
     learned = dict[str, LearnedBandit]()
     for name, data in registry.bandits.items():
         try:

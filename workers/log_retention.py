@@ -1,10 +1,10 @@
 """Retention of the decision log: rows go when their time is over, and the oldest when there are too many.
 
-All logs share the space: the share of a bandit is the space divided by the bandits that log, and what others
-leave free. A bandit that takes more loses its oldest rows, rewarded or not, in all partitions up to one time:
-which rows are left never depends on what came of them, and no bandit pushes out the rows of another one.
+All logs share the space: the share of a bandit is the space divided by the bandits with a log, and space left
+free by others. A bandit beyond its share loses its oldest rows, rewarded or not, in all partitions up to one
+time: the remaining rows never depend on their rewards, and no bandit pushes out the rows of another one.
 
-Any number of processes may do it at the same time: every step is one script that drops a few hundred rows.
+Any number of processes may do so at the same time: every step is one script, which drops a few hundred rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from app.storage.store import Store
 
 EVERY_S = 10.0
 STEP = 500
-# Pieces that the rows of a bandit in a partition are looked at in; a hundred take the store a millisecond.
+# Number of pieces in which a bandit's rows in a partition are looked at; a hundred take the store a
+# millisecond.
 ROUGH, PIECES = 8, 100
 SPARE = 64  # one of this many parts of the space is made free, so that it need not be done at every sweep
 
@@ -29,7 +30,7 @@ Sizes = Sequence[tuple[int, float]]  # pieces of a log in the order of time: whe
 
 
 class LogRetention:
-    """Drops rows, again and again. ``most_bytes``: that all rows may take together."""
+    """Drops rows, again and again. ``most_bytes``: bound of all rows together."""
 
     def __init__(self, store: Store, metrics: Metrics, *, most_bytes: int) -> None:
         self._store = store
@@ -39,27 +40,27 @@ class LogRetention:
         self._dropped = metrics.housekeeping.labels("rows_dropped")
 
     async def run(self) -> None:
-        """Until it is cancelled. An unreachable store is waited for."""
+        """Sweep until cancelled. An unreachable store is waited for."""
         await repeat(
             lambda: self.sweep(time.time_ns() // 1_000_000), every_s=EVERY_S, waits="rows stay for now"
         )
 
     async def sweep(self, now_ms: int) -> None:
-        """Drop all rows whose time is over by ``now_ms``; then, while there are too many, the oldest of those
-        bandits that take more than their share.
+        """Drop all rows whose time is over by ``now_ms``; then, while there are too many, the oldest of
+        bandits beyond their share.
         """
         logs = await self._logs()
         for (partition, uid), keep_ms in logs.items():
             await self._trim(partition, uid, now_ms - keep_ms, keep_ms)
-        while (held := sum(_totals(await self._sizes(logs, ROUGH)).values())) > (most := self._most()):
-            # somewhat below the limit, so that not every round has to drop rows
+        while (held_bytes := sum(_totals(await self._sizes(logs, ROUGH)).values())) > (most := self._most()):
+            # somewhat below the limit, else every round has to drop rows
             cuts = cuts_of(await self._sizes(logs, PIECES), most - most // SPARE)
             if not cuts:
                 return
             for partition, uid in logs:
                 if uid in cuts:
                     await self._trim(partition, uid, cuts[uid])
-        self._bytes.set(held)
+        self._bytes.set(held_bytes)
 
     def _most(self) -> int:
         """Logs alone never fill the store to the level at which rows are left out."""
@@ -67,14 +68,16 @@ class LogRetention:
         return min(self._most_bytes, of_store // 2) if of_store else self._most_bytes
 
     async def _sizes(self, logs: Collection[tuple[int, str]], pieces: int) -> Mapping[str, Sizes]:
-        """The pieces of each bandit that has rows, of all partitions."""
+        """The pieces of each bandit with rows, of all partitions."""
         result = defaultdict[str, list[tuple[int, float]]](list)
         for partition, uid in logs:
             result[uid] += await self._store.rows.sizes(partition, uid, pieces=pieces)
         return {uid: sorted(sizes) for uid, sizes in result.items() if sizes}
 
     async def _logs(self) -> Mapping[tuple[int, str], int]:
-        """How long rows are kept, by partition and bandit; of one that no longer logs, as long as before."""
+        """The time to keep rows, by partition and bandit; a bandit without a log by now keeps its last
+        one.
+        """
         versions = await self._versions.all()
         result = {}
         for partition in range(self._store.partitions):
@@ -94,9 +97,9 @@ class LogRetention:
 
 
 def cuts_of(logs: Mapping[str, Sizes], most_bytes: float) -> Mapping[str, int]:
-    """Before when rows go, in ms, of those bandits that take more than their share of ``most_bytes``.
+    """The times before which rows go, in ms, of bandits beyond their share of ``most_bytes``.
 
-    Half of what is too much goes, and then one looks again.
+    Half of the excess goes, and then one looks again.
     """
     totals = _totals(logs)
     share = share_of(totals.values(), most_bytes)
@@ -108,9 +111,9 @@ def _totals(logs: Mapping[str, Sizes]) -> Mapping[str, float]:
 
 
 def share_of(totals: Collection[float], most: float) -> float:
-    """What each may take, so that all take ``most`` together: some take less. Infinite where all fit."""
+    """The share of each, with ``most`` for all together: some take less. Infinite where all fit."""
     left = most
-    # Water filling: from the smallest on, each takes what it needs or an equal part of what is left.
+    # Water filling: from the smallest on, each takes its need or an equal part of the remainder.
     for number, total in enumerate(sorted(totals)):
         share = left / (len(totals) - number)
         if total > share:
@@ -120,7 +123,7 @@ def share_of(totals: Collection[float], most: float) -> float:
 
 
 def _cut(sizes: Sizes, bytes_over: float) -> int:
-    """The end of the first pieces that take so many bytes."""
+    """The end of the first pieces of so many bytes."""
     for ms, size in sizes:
         bytes_over -= size
         if bytes_over <= 0.0:

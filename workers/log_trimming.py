@@ -1,4 +1,4 @@
-"""Trimming the reward log: applied entries go when they are old, but none that is in the tail of a learner.
+"""Trimming the reward log: applied entries go when old, except those in the tail of a learner.
 
 Learners whose tails need such an entry get a checkpoint first, so a tail is never older than the log is kept.
 """
@@ -21,30 +21,30 @@ AT_ONCE_BYTES = 8 << 20  # of the states of learners that are read together
 
 
 async def trim(store: Store, partitions: Iterable[int], *, reward_log_s: int) -> AsyncGenerator[int]:
-    """Drop what is too old now, partition by partition. Between two of its small steps, after each of which
-    it says the partition, the caller can do other work. Raises Unavailable.
+    """Drop too old entries, partition by partition. Yields the partition after each small step, and the
+    caller can do other work. Raises Unavailable.
     """
     before_ms = time.time_ns() // 1_000_000 - 1_000 * reward_log_s
     for partition in partitions:
         goes_on = True
         while goes_on:
             trimmed = await store.rewards.trim(partition, before_ms)
-            # With learners in the way it goes on if any of them is freed.
-            held, goes_on = (
+            # With learners in the way the trimming goes on if any of them is freed.
+            waiting_learners, goes_on = (
                 sorted(trimmed.needing_checkpoint),
                 trimmed.more and not trimmed.needing_checkpoint,
             )
-            # One at first: until it is read nobody knows how large the states of this bandit are.
+            # One at first: before the first read nobody knows the size of this bandit's states.
             together = 1
-            while held:
+            while waiting_learners:
                 yield partition
-                uid = held[0].bandit_uid
-                learners = [learner for learner in held[:together] if learner.bandit_uid == uid]
-                held = held[len(learners) :]
+                uid = waiting_learners[0].bandit_uid
+                learners = [learner for learner in waiting_learners[:together] if learner.bandit_uid == uid]
+                waiting_learners = waiting_learners[len(learners) :]
                 watermark = await store.learners.watermark(partition)
                 stored = await store.learners.stored(partition, learners)
                 states = await asyncio.to_thread(_checkpoints, learners, stored)
-                # The watermark stays where it is: the states are the same, stored in another form, so other
+                # The watermark is unchanged: the states are the same, stored in another form, so other
                 # processes need not read them again.
                 if not await store.learners.apply(
                     partition, expected=watermark, watermark=watermark, states=states
@@ -54,7 +54,7 @@ async def trim(store: Store, partitions: Iterable[int], *, reward_log_s: int) ->
                 if states:  # they are all of one size
                     goes_on = True
                     together = read_together(max(map(len, states.values())), most_bytes=AT_ONCE_BYTES)
-                if held and held[0].bandit_uid != uid:
+                if waiting_learners and waiting_learners[0].bandit_uid != uid:
                     together = 1
             yield partition
 

@@ -1,11 +1,11 @@
-"""Who of several workers folds which partition.
+"""Leases of workers: each partition is folded by one of them.
 
     >>> # workers a, b and c hold a lease; partitions 0..15
     >>> # a: 0, 3, 6, ...   b: 1, 4, 7, ...   c: 2, 5, 8, ...
 
-A lease is renewed every quarter of its time. A worker that is killed or paused loses its lease when the time
-is over, and the others share its partitions. For a while workers may not agree, and a partition may be folded
-by two of them or by none. The watermark keeps that from being wrong, and the next renewals end it.
+A lease is renewed every quarter of its time. A killed or paused worker loses its lease when the time is over,
+and the others share its partitions. For a while workers may not agree, and a partition may be folded by two
+of them or by none. The watermark keeps the results right, and the next renewals end the disagreement.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from workers.reward_ingestion import RewardWorker
 log = logging.getLogger("shortlist.worker")
 
 RENEWALS = 4
-# Shorter, and a busy worker that renews late loses its partitions; longer, and those of one that was killed
-# wait longer to be learned.
+# Shorter, and a busy worker with late renewals loses its partitions; longer, and the partitions of a killed
+# one wait longer.
 LEASE_S = 2.0
 
 
@@ -75,7 +75,7 @@ class OnlyWorker:
         """There is nothing to find out."""
 
     async def leave(self) -> None:
-        """There is nobody to leave it to."""
+        """Nobody is there to leave the partitions to."""
 
 
 class SharedWorker:
@@ -103,15 +103,15 @@ class SharedWorker:
             self._worker.stop()
             await working
             await end([holding])
-            # after the last batch, so that no other worker folds the same entries for nothing
+            # after the last batch, else another worker folds the same entries for nothing
             await self.leases.leave()
 
     def wake(self, partition: int) -> None:
         self._worker.wake(partition)
 
     def changed(self, partition: int, changes: LearnerChanges) -> None:
-        """What a poll of the store has found in the partition."""
-        # Entries that are not folded: by whom they are folded ``owns`` says.
+        """Take the changes found by a poll of the store in the partition."""
+        # Unfolded entries: ``owns`` says who folds them.
         if changes.newest != changes.watermark:
             self._worker.wake(partition)
         self._worker.reached(partition, changes.watermark)

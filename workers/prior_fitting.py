@@ -1,18 +1,18 @@
-"""Fits the learned priors of all bandits again when they are due, in the worker that holds partition 0.
+"""Fits the learned priors of all bandits again when due, in the worker with partition 0.
 
     at once                 the first time, and after a key was forgotten or given a state
     after a tenth as many   rewards more than the newest version was made of
     after ``LONGEST_S``     if there was any reward since
 
-Between two fits this worker rests, so that all of them together take at most ``SHARE`` of a core: it counts
-processor time, not elapsed time, and of the event loop's no more than of the fit's own. Rest that was not
-needed is saved, ``SAVED_S`` at most: the first fits of a bandit follow one another in seconds, and gain most.
+Between two fits this worker rests, so all of them together take at most ``SHARE`` of a core: processor time
+counts, not elapsed time, and of the event loop's no more than of the fit's own. Unused rest is saved,
+``SAVED_S`` at most: the first fits of a bandit follow one another in seconds, and gain most.
 
-The folds of this process and the polls of the store say what has changed (``changed``), and start a round at
-once: the first version of a bandit is there some hundredths of a second after five keys have a reward, and
-improves the choices of all others. After a round in which no fit was due the next one comes half a second
-later: a look costs more than a reward. While nothing is learned a round costs nothing. A bandit that was
-given a learned prior is found within ``LOOK_AGAIN_S``, or with its next reward.
+The folds of this process and the polls of the store report changes (``changed``), and start a round at once:
+the first version of a bandit is there some hundredths of a second after five keys have a reward, and improves
+the choices of all others. After a round in which no fit was due the next one comes half a second later: a
+look costs more than a reward. While nothing is learned a round costs nothing. A bandit with a new learned
+prior is found within ``LOOK_AGAIN_S``, or with its next reward.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BATCH_SIZE = 500  # bandits whose counts are read in one call
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittingPauses:
     """Seconds. ``idle_s``: without news: others may have lost the partition. ``after_fit_s``: after a fit,
-    for each bandit that was looked at, which takes some calls of the store. ``longest_s``: also after a round
+    for each bandit looked at, which takes some calls of the store. ``longest_s``: also after a round
     in which no fit was due, for priors age slower than rewards come.
     """
 
@@ -81,15 +81,15 @@ class PriorFitting:
         self._was_due = False  # any bandit, in the last round
 
     def changed(self, uids: Iterable[str] | None) -> None:
-        """Learners of these bandits have changed; None: it is not known of which."""
+        """Note changed learners of these bandits; None: of unknown ones."""
         self._changed.add(uids)
 
     async def run(self) -> None:
-        """Until it is cancelled. An unreachable store is waited for."""
+        """Fit until cancelled. An unreachable store is waited for."""
         await repeat(self._next_round, every_s=self._pauses.after_fit_s, waits="priors are not fitted")
 
     async def _next_round(self) -> None:
-        """A round as soon as there is news, and what came before leaves time for it."""
+        """A round as soon as there is news, and the work before leaves time."""
         rest_s = min(self._rest_until - time.monotonic(), self._pauses.idle_s)
         if self._changed.uids and rest_s > 0.0:
             await asyncio.sleep(rest_s)
@@ -106,7 +106,7 @@ class PriorFitting:
     async def round(self) -> bool:
         """Fit what is due, and what the rest allows; False: there was nothing to do."""
         self._was_due = False
-        # one worker fits for all: the one that folds partition 0
+        # one worker fits for all: the one with partition 0
         if not self._owns(0):
             self._changed.leave_to_others()
             return False
@@ -126,7 +126,7 @@ class PriorFitting:
             for uid, counts in zip(batch, await self._store.folded(batch), strict=True):
                 if time.monotonic() < self._rest_until:
                     return True
-                # Before it is looked at: a change that comes during the fit is a new one.
+                # Before the look: a change during the fit is a new one.
                 changed.pop(uid, None)
                 try:
                     await self._look_at(uid, counts)
@@ -157,7 +157,7 @@ class PriorFitting:
             # requests meanwhile, which are no work of a fit: its calls of the store take less than the fit.
             loop_s = time.thread_time() - started
             used_s += min(loop_s, used_s) if used_s else loop_s
-            # time that was not used is saved, up to SAVED_S
+            # unused time is saved, up to SAVED_S
             earliest = max(self._rest_until, time.monotonic() - SAVED_S)
             self._rest_until = earliest + used_s * (1.0 / SHARE - 1.0)
         if not done.is_new:

@@ -7,13 +7,13 @@
     >>> # apply(expected 7-0, watermark 9-0, tails: 8-0, 9-0)  -> True: tail and watermark moved, or neither
 
 Each entry takes effect exactly once. A crash before ``apply`` changes nothing. A second worker that was
-faster makes ``apply`` false, and the entries are read again after the new watermark. A watermark that this
-worker has not set was set by another one, or by a call of its own whose reply was lost: then whoever caches
-states has to sync (``resync``). While the watermark is its own, the worker folds on from the learners that it
-has kept in memory, and reads none. An entry that cannot be folded becomes a dead letter in the same step.
+faster makes ``apply`` false, and the entries are read again after the new watermark. A watermark not set by
+this worker was set by another one, or by a call of its own whose reply was lost: then all caches of states
+have to sync (``resync``). While the watermark is its own, the worker folds on from the learners kept in
+memory, and reads none. An unfoldable entry becomes a dead letter in the same step.
 
-Entries that forget learners of bandits with arm effects wait until the log was looked through for what these
-have taught arms, once for all of a batch. Other partitions go on meanwhile.
+Entries which forget learners of bandits with arm effects wait for a pass over the log, which finds the
+contributions of these learners to arms, once for all of a batch. Other partitions go on meanwhile.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ SUMS_BYTES = 850  # that the sums of an arm take in memory besides its name
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one ``apply`` has done to a partition, between two watermarks."""
+    """The effect of one ``apply`` on a partition, between two watermarks."""
 
     partition: int
     before: str
@@ -87,18 +87,18 @@ class _Pass:
 
 
 class Waiters:
-    """Callers that wait until an entry of the reward log is applied, by partition."""
+    """Callers waiting until an entry of the reward log is applied, by partition."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, list[tuple[tuple[int, int], asyncio.Future[bool]]]] = {}
 
     @property
     def any(self) -> bool:
-        """Whether there are some."""
+        """True if a caller waits."""
         return bool(self._waiting)
 
     async def wait(self, partition: int, entry_id: str, timeout_s: float) -> bool:
-        """True once ``reached`` says so; False when it does not within ``timeout_s``."""
+        """True once ``reached`` says so; False without an answer within ``timeout_s``."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(partition, []).append((entry_order(entry_id), future))
         try:
@@ -108,7 +108,7 @@ class Waiters:
             return False
 
     def reached(self, partition: int, watermark: str) -> None:
-        """The watermark of the partition is here now: calls that wait for an entry up to it return."""
+        """Note the watermark of the partition: calls waiting for an entry up to there return."""
         if partition not in self._waiting:
             return
         order = entry_order(watermark)
@@ -124,11 +124,11 @@ class Waiters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycles:
-    """``batch``: entries of a partition that a cycle applies. ``numbers``: in the states of a batch.
+    """``batch``: entries of a partition in a cycle. ``numbers``: in the states of a batch.
 
-    From one cycle to the next are ``least_s``, in which what comes is folded and written together. It is
-    longer when much else is done, ``factor`` times what the last one took, and where much comes, ``entry_s``
-    for each entry that it applied, so from 1 / ``entry_s`` entries a second on; ``most_s`` at most.
+    From one cycle to the next are ``least_s``, in which new entries are folded and written together. The
+    pause is longer under other load, ``factor`` times the last cycle, and with many entries, ``entry_s`` for
+    each applied entry, so from 1 / ``entry_s`` entries a second on; ``most_s`` at most.
     """
 
     batch: int = 500
@@ -147,15 +147,15 @@ class RewardWorker:
     """Applies rewards of every partition as soon as it is woken, and every ``poll_s`` without being woken.
 
     ``folded(step)``       is called after each step
-    ``resync(partition)``  is called at the start, and when the watermark is not where this worker left it:
-                           read the learners again
+    ``resync(partition)``  is called at the start, and when another has moved the watermark: read the learners
+                           again
     ``reward_log_s``       for how long applied entries stay in the log
-    ``capacity_bytes``     of memory for the learners that this worker keeps
-    ``wait_s``             whoever waits for an entry is told after so long that it is not applied
+    ``capacity_bytes``     of memory for the learners kept by this worker
+    ``wait_s``             a caller waiting for an entry is answered "not applied" after so long
     ``moves``              of bandits; None: read by this worker alone
-    ``owns(partition)``    whether to apply a partition; the others are left to other workers (``leases``).
-                           That saves work: what keeps two from applying the same is the watermark alone
-    ``cycles``             how much is applied together
+    ``owns(partition)``    True if this worker applies a partition; the others are left to other workers
+                           (``leases``). This saves work: the watermark alone keeps two from applying the same
+    ``cycles``             number of entries applied together
     """
 
     def __init__(
@@ -179,8 +179,8 @@ class RewardWorker:
         self._poll_s = poll_s
         self._reward_log_s = reward_log_s
         self._trimming: AsyncGenerator[int] | None = None  # of the log, where it is under way
-        # What was kept belongs to a watermark that this worker has set itself: states change with it alone.
-        # Each time that another one is found, a new cycle begins, and what was kept in earlier ones is void.
+        # Kept learners belong to a watermark set by this worker: states change with the watermark alone. At
+        # each other watermark a new cycle begins, and learners kept in earlier ones are void.
         self._kept: BoundedCache[tuple[int, int, LearnerId], CheckpointedLearner] = BoundedCache(
             capacity_bytes
         )
@@ -218,7 +218,7 @@ class RewardWorker:
         self._hurry.set()
 
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
-        """True once the entry is applied; False when it is not within ``wait_s``."""
+        """True once the entry is applied; False if not within ``wait_s``."""
         if entry_order(self._watermarks.get(partition, "0-0")) >= entry_order(entry_id):
             return True
         # Somebody waits: the cycle need not wait for more to come.
@@ -244,16 +244,16 @@ class RewardWorker:
                 continue
             if self._trimming is None:
                 await self._woken()
-        for known in self._passes.values():
-            known.taught.cancel()
+        for pass_over in self._passes.values():
+            pass_over.taught.cancel()
         if self._trimming is not None:
             await self._trimming.aclose()
 
     async def drain(self) -> None:
-        """Apply everything that is in the log of the partitions that are due, all of them side by side."""
+        """Apply all entries in the logs of the due partitions, side by side."""
         while not self._stopping:
             if not self._due:
-                if all(known.taught.done() for known in self._passes.values()):
+                if all(pass_over.taught.done() for pass_over in self._passes.values()):
                     return
                 await self._woken()
             # A step costs the store and this process much more than one more entry in it. So under load,
@@ -266,8 +266,7 @@ class RewardWorker:
                     async with asyncio.timeout(rest_s):
                         await self._hurry.wait()
             self._cycle_began = time.monotonic()
-            # Emptied before anything is awaited: a wake that comes meanwhile puts its partition into the next
-            # round.
+            # Emptied before anything is awaited: a wake meanwhile puts its partition into the next round.
             due, self._due, self._is_behind = set(filter(self._owns, self._due)), set(), False
             self._cycle_entries = 0
             failures = await asyncio.gather(*map(self._advance, due), return_exceptions=True)
@@ -284,23 +283,23 @@ class RewardWorker:
                 raise ending
 
     async def _advance(self, partition: int) -> None:
-        """Apply what comes next in a partition; it stays due while there may be more."""
+        """Apply the next entries of a partition, which stays due while there may be more."""
         watermark, entries = await self._read(partition)
         self._note_watermark(partition, watermark)
         is_more = len(entries) == self.cycles.batch  # the log may have more entries than were read
         taught, dead = NOTHING_TAUGHT, set[str]()
         if any(map(forgets, entries)):
-            found = await self._pass_over(partition, watermark, entries)
-            if found is None:
+            pass_over = await self._pass_over(partition, watermark, entries)
+            if pass_over is None:
                 return
-            entries, taught, is_more = found.entries, await found.taught, True
+            entries, taught, is_more = pass_over.entries, await pass_over.taught, True
         for batch in batches(entries, self.cycles.numbers, taught):
-            own = {
-                entry.entry_id: [each for each in taught[entry.entry_id] if each.entry.entry_id not in dead]
+            taught_by_entry = {
+                entry.entry_id: [item for item in taught[entry.entry_id] if item.entry.entry_id not in dead]
                 for entry, _ in batch
                 if entry.entry_id in taught
             }
-            done = await self._apply(partition, watermark, batch, own)
+            done = await self._apply(partition, watermark, batch, taught_by_entry)
             if done is None:
                 self._due.add(partition)
                 return
@@ -314,19 +313,21 @@ class RewardWorker:
             self._due.add(partition)
 
     async def _read(self, partition: int) -> tuple[str, Sequence[DecodedEntry]]:
-        """The watermark, and the entries after it: read together, if this worker was the last to set it."""
-        known = self._watermarks.get(partition, "0-0")
+        """The watermark, and the entries after it: read together, if this worker was the last to set the
+        watermark.
+        """
+        watermark_kept = self._watermarks.get(partition, "0-0")
         # Asking for both at once saves a round trip. If the watermark has moved, the entries are read again.
         watermark, entries = await asyncio.gather(
             self._store.learners.watermark(partition),
-            self._store.rewards.read(partition, known, self.cycles.batch),
+            self._store.rewards.read(partition, watermark_kept, self.cycles.batch),
         )
-        if partition not in self._watermarks or watermark != known:
+        if partition not in self._watermarks or watermark != watermark_kept:
             self._cycles[partition] += 1
             self._moved[partition] = dict(await self._store.moves.folded(partition))
             if self._resync is not None:
                 await self._resync(partition)
-        if watermark != known:
+        if watermark != watermark_kept:
             entries = await self._store.rewards.read(partition, watermark, self.cycles.batch)
         return watermark, decoded_all(entries)
 
@@ -336,25 +337,27 @@ class RewardWorker:
         """A pass over the log for these entries, some of which forget learners, or an earlier one from the
         same watermark; None while it is under way: meanwhile other partitions go on.
         """
-        known = self._passes.pop(partition, None)
-        if known is None or known.watermark != watermark:
-            if known is not None:
-                known.taught.cancel()
-            known = _Pass(watermark, entries, asyncio.create_task(self._taught(partition, entries)))
-            await asyncio.wait({known.taught}, timeout=self.cycles.least_s)  # mostly it takes less
-        if not known.taught.done():
-            self._passes[partition] = known
+        pass_over = self._passes.pop(partition, None)
+        if pass_over is None or pass_over.watermark != watermark:
+            if pass_over is not None:
+                pass_over.taught.cancel()
+            pass_over = _Pass(watermark, entries, asyncio.create_task(self._taught(partition, entries)))
+            await asyncio.wait({pass_over.taught}, timeout=self.cycles.least_s)  # mostly it takes less
+        if not pass_over.taught.done():
+            self._passes[partition] = pass_over
             return None
-        return known
+        return pass_over
 
     async def _taught(self, partition: int, entries: Sequence[DecodedEntry]) -> Taught:
-        """What learners that these entries forget have taught arms: one pass over the log for all of them."""
+        """The contributions to arms of learners forgotten by these entries: one pass over the log for all
+        of them.
+        """
         forgetting = list(filter(forgets, entries))
         uids = {entry.learner.bandit_uid for entry, _ in forgetting}
         try:
             teaching = {uid for uid in uids if await self._store.effects.has_sums(partition, uid)}
-            own = [each for each in forgetting if each.entry.learner.bandit_uid in teaching]
-            return await taught_by(self._store, partition, own)
+            teaching_entries = [item for item in forgetting if item.entry.learner.bandit_uid in teaching]
+            return await taught_by(self._store, partition, teaching_entries)
         finally:
             self.wake(partition)
 
@@ -369,7 +372,7 @@ class RewardWorker:
             before, arms, spaces = await self._read_before(partition, entries, taught)
             # One partition at a time: several threads would keep requests from the interpreter.
             async with self._folding:
-                tails = (each.tail for each in before.values() if isinstance(each, StoredLearner))
+                tails = (stored.tail for stored in before.values() if isinstance(stored, StoredLearner))
                 if arms.taught or not is_short(chain(entries, map(decoded, chain.from_iterable(tails)))):
                     done = await asyncio.to_thread(fold_stored, before, entries, spaces, arms)
                 else:
@@ -389,7 +392,7 @@ class RewardWorker:
             )
             # if not, another worker was faster, and what was folded here is dropped
             if applied:
-                self._keep(partition, done.kept)
+                self._keep(partition, done.learners)
                 for arm, sums in done.arms.items():
                     size = SUMS_BYTES + len(arm.arm)
                     self._kept_sums.put((partition, self._cycles[partition], arm), sums, size)
@@ -407,8 +410,8 @@ class RewardWorker:
         learners = sorted({entry.learner for entry, _ in entries})
         before: dict[LearnerId, CheckpointedLearner | StoredLearner] = {}
         for learner in learners:
-            if (kept := self._kept.get((*cycle, learner))) is not None:
-                before[learner] = kept
+            if (learner_kept := self._kept.get((*cycle, learner))) is not None:
+                before[learner] = learner_kept
         missing = [learner for learner in learners if learner not in before]
         before.update(zip(missing, await self._store.learners.stored(partition, missing), strict=True))
 
@@ -426,9 +429,9 @@ class RewardWorker:
         return before, ArmsBefore(sums, taught) if arms else ArmsBefore(), maps
 
     def _keep(self, partition: int, learners: Mapping[LearnerId, CheckpointedLearner]) -> None:
-        for learner, kept in learners.items():
-            size = state_memory_bytes(learner.name, kept.state)
-            self._kept.put((partition, self._cycles[partition], learner), kept, size)
+        for learner, learner_kept in learners.items():
+            size = state_memory_bytes(learner.name, learner_kept.state)
+            self._kept.put((partition, self._cycles[partition], learner), learner_kept, size)
 
     def _note_watermark(self, partition: int, watermark: str) -> None:
         self._watermarks[partition] = watermark
@@ -436,8 +439,8 @@ class RewardWorker:
 
     async def _woken(self) -> None:
         self._awake.clear()
-        # After the clear, and without an await between: a wake that came before it is in ``_due``, and one
-        # that comes after it ends the wait.
+        # After the clear, and without an await between: an earlier wake is in ``_due``, and a later one ends
+        # the wait.
         if self._due or self._stopping:
             return
         try:
@@ -447,5 +450,5 @@ class RewardWorker:
             self._due.update(range(self._store.partitions))
 
     def reached(self, partition: int, watermark: str) -> None:
-        """Calls that wait for an entry up to there return, whichever worker applied it."""
+        """Calls waiting for an entry up to there return, whichever worker applied the entry."""
         self._waiters.reached(partition, watermark)

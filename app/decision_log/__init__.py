@@ -1,1 +1,1 @@
-"""The log of decisions with their rewards. Serving writes it, measuring reads it."""
+"""The log of decisions with their rewards. Serving writes rows, measuring reads them."""

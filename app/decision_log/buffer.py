@@ -1,12 +1,12 @@
-"""A buffer of rows for the decision log, so that choices do not wait for the log.
+"""A buffer of rows for the decision log: choices do not wait for the log.
 
-    added       when a choice is made; it is in the memory of this process
+    added       when a choice is made; in the memory of this process
     written     with others, after ``rest_s`` at most when the store answers
     dropped     when the buffer is full, since the store is slow or away, or when the store has no room;
                 choices go on
 
-Rows in memory are lost when the process is killed. A decision that is rewarded gets its row all the same: its
-token holds what the row needs.
+Rows in memory are lost when the process is killed. A rewarded decision gets its row all the same: its token
+holds the fields of the row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROW_BYTES = 500  # that a row takes here besides its record
 
 
 class RowBuffer:
-    """Rows that are not written yet, at most ``most_bytes`` of them. ``run`` writes, ``stop`` ends."""
+    """Rows not yet written, at most ``most_bytes`` of them. ``run`` writes, ``stop`` ends."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class RowBuffer:
         self._most_bytes = most_bytes
         self._rows: list[RowWrite] = []
         self._bytes = 0
-        self._some = asyncio.Event()
+        self._has_rows = asyncio.Event()
         self._writing = asyncio.Lock()
 
     def add(self, row: RowWrite) -> None:
@@ -63,12 +63,12 @@ class RowBuffer:
         self._bytes += size
         self._rows.append(row)
         if len(self._rows) == 1:
-            self._some.set()
+            self._has_rows.set()
 
     async def run(self) -> None:
         """Write what is added, until cancelled. An unreachable store is waited for."""
         while True:
-            await self._some.wait()
+            await self._has_rows.wait()
             await asyncio.sleep(self._rest_s)
             try:
                 await self.flush()
@@ -77,17 +77,20 @@ class RowBuffer:
                 await asyncio.sleep(self._retry_s)
 
     async def flush(self) -> None:
-        """Write all that was added before this call. Raises Unavailable; what is not written stays."""
+        """Write all rows added before this call. Raises Unavailable; unwritten rows stay."""
         async with self._writing:  # so that what another call has taken out is written, too
-            # By partition: a call costs more than a row in it.
+            # By partition: a call costs more than one of its rows.
             rows, self._rows = sorted(self._rows, key=self._partition), []
-            self._some.clear()
+            self._has_rows.clear()
             written = 0
             try:
                 for start in range(0, len(rows), BATCH_SIZE):
                     by_partition = groupby(rows[start : start + BATCH_SIZE], key=self._partition)
                     await asyncio.gather(
-                        *(self._store.rows.write(partition, list(own)) for partition, own in by_partition)
+                        *(
+                            self._store.rows.write(partition, list(rows_of_partition))
+                            for partition, rows_of_partition in by_partition
+                        )
                     )
                     written = min(len(rows), start + BATCH_SIZE)
             finally:  # to write a row again changes nothing
@@ -95,7 +98,7 @@ class RowBuffer:
                 # In front of what came meanwhile: rows stay in the order of their decisions.
                 self._rows[:0] = rows[written:]
                 if self._rows:
-                    self._some.set()
+                    self._has_rows.set()
                 self._written.inc(written)
 
     async def stop(self) -> None:

@@ -1,6 +1,6 @@
 """Reading the decision log: rows of all learners of a bandit, in the order in which they were decided.
 
-Each partition has its rows in that order. They are merged here, a bounded number of each at a time.
+Each partition has its rows in this order. They are merged here, a bounded number of each at a time.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _position = attrgetter("position")
 
 @dataclass(frozen=True, slots=True)
 class LoggedChoice:
-    """A row, and what else is needed to make the choice again.
+    """A row, and further data with which the choice can be made again.
 
-    ``asked``    what the request asked for; None: it was too large to be kept
-    ``candidates``    those that it named; None: none, or they are not kept
+    ``asked``    the request; None: too large to be kept
+    ``candidates``    the request's; None: none, or they are not kept
     """
 
     row: Row
@@ -68,9 +68,9 @@ class LoggedChoice:
 
 @dataclass(slots=True)
 class _Source:
-    """The rows of one partition: those that were read, and after which position to go on, if it has more.
+    """The read rows of one partition, and the position after which to go on, if there are more.
 
-    The newest first, it is the position before which to go on.
+    In the order with the newest first: the position before which to go on.
     """
 
     partition: int
@@ -87,7 +87,7 @@ class _Between:
     newest_first: bool = False
 
     def beyond(self, position: str) -> _Between:
-        """What is left once the row at this position was read."""
+        """The rows left once the row at this position was read."""
         if self.newest_first:
             return replace(self, before=min(self.before or position, position))
         return replace(self, after=max(self.after, position))
@@ -95,7 +95,7 @@ class _Between:
 
 @dataclass(slots=True)
 class _Filters:
-    """What the versions of one bandit demand of all arms, and what quotas barred, as they are needed."""
+    """The filters of the versions of one bandit, and the arms barred by quotas, read on demand."""
 
     bandits: Bandits
     uid: str
@@ -109,7 +109,7 @@ class _Filters:
         return self.known[version]
 
     async def barred(self, part: LogPart) -> Barred | None:
-        """Which arms quotas and frequency caps blocked; None: that is not known any more."""
+        """The arms barred by quotas and frequency caps; None: no longer known."""
         if not part.is_told or (part.closed and isinstance(part.closed, str)):
             return None
         if not part.closed and not part.had:
@@ -128,7 +128,7 @@ class _Filters:
 class DecisionLog:
     """All calls raise Unavailable while the store does not answer. Pages are in the order of time.
 
-    ``together``: rows of one partition that are read at once.
+    ``together``: rows of one partition in one read.
     """
 
     def __init__(self, store: Store, bandits: Bandits, *, together: int = READ_TOGETHER) -> None:
@@ -137,7 +137,7 @@ class DecisionLog:
         self._bandits = bandits
 
     async def complete_from(self, bandit: Bandit, from_ms: int | None) -> int | None:
-        """From when on no row was dropped, in any partition, where that is after ``from_ms``; else None."""
+        """The time from which on no row was dropped, in any partition, if after ``from_ms``; else None."""
         partitions = range(self._store.partitions)
         result = max(
             await asyncio.gather(
@@ -153,8 +153,8 @@ class DecisionLog:
         filters = self._filters(bandit)
         before = _before(to_ms)
         async for stored in self._merged(bandit.uid, _Between(_after(from_ms), before), self.together):
-            for some in _portions(stored, self.together):
-                yield [await _row(item, filters) for item in some]
+            for portion in _portions(stored, self.together):
+                yield [await _row(item, filters) for item in portion]
 
     async def stored_pages(
         self, bandit: Bandit, *, from_ms: int | None, together: int, newest_first: bool = False
@@ -183,7 +183,7 @@ class DecisionLog:
         if cursor is not None:
             between = between.beyond(_decoded(cursor, newest_first=newest_first))
         filters, page, size = self._filters(bandit), list[Row](), 0
-        # One more than asked for: it tells whether there is another page.
+        # One more than asked for: the extra row tells whether there is another page.
         together = min(limit + 1, self.together)
         hold(READ_BYTES)
         async for stored in self._merged(bandit.uid, between, together):
@@ -207,8 +207,8 @@ class DecisionLog:
         if named.bandit_uid != bandit.uid or not 0 <= named.issued_ms <= LATEST_MS:
             return None
         stored = await self._store.rows.read_row(named.identity, named.issued_ms)
-        # The row holds the token itself: one that was changed, or is of another decision of the same id, is
-        # told by it.
+        # The row holds the token itself: a changed token, or one of another decision with the same id,
+        # differs.
         if stored is None or stored.record != raw or named.logged is None:
             return None
         row = await _row(stored, self._filters(bandit))
@@ -231,7 +231,7 @@ class DecisionLog:
         while sources:
             wanting = (source for source in sources if not source.rows)
             await asyncio.gather(*(self._read(source, uid, between, together) for source in wanting))
-            # Rows that are not read yet stand after the last that was read of the same partition.
+            # Unread rows stand after the last read one of the same partition.
             open_ends = [source.after for source in sources if source.after is not None]
             # A tilde is above all characters of positions.
             last = max(open_ends, default="") if newest_first else min(open_ends, default="~")
@@ -298,9 +298,9 @@ def row_of(
     *,
     candidates: LoggedCandidates | None = None,
 ) -> Row:
-    """The row of a decision that is logged. ``demanded``: the filter of its bandit, then.
+    """The row of a logged decision. ``demanded``: the filter of its bandit, then.
 
-    ``candidates``: those that the row keeps.
+    ``candidates``: the row's.
     """
     part = decision.logged
     if part is None:
@@ -347,44 +347,46 @@ def row_of(
     )
 
 
-def _candidates(kept: LoggedCandidates | None) -> list[LoggedCandidate] | None:
-    if kept is None:
+def _candidates(logged: LoggedCandidates | None) -> list[LoggedCandidate] | None:
+    if logged is None:
         return None
-    candidates = list(map(LoggedCandidate, kept.ids))
-    if kept.own:
-        for place, numbers in zip(kept.own, kept.own_features.tolist(), strict=True):
-            candidates[place] = LoggedCandidate(kept.ids[place], numbers)
-    if kept.said:
-        for place, said in zip(kept.said, kept.said_numbers.tolist(), strict=True):
-            candidates[place] = msgspec.structs.replace(candidates[place], match=said)
+    candidates = list(map(LoggedCandidate, logged.ids))
+    if logged.own:
+        for position, numbers in zip(logged.own, logged.own_features.tolist(), strict=True):
+            candidates[position] = LoggedCandidate(logged.ids[position], numbers)
+    if logged.said:
+        for position, numbers_of_match in zip(logged.said, logged.said_numbers.tolist(), strict=True):
+            candidates[position] = msgspec.structs.replace(candidates[position], match=numbers_of_match)
     return candidates
 
 
 def _taught(decision: Decision, number_of_arm: int) -> Mapping[str, Any]:
-    """What was known of the arm at a place and of the place; nothing where it was chosen without."""
-    known = dict[str, Any]()
+    """The terms of learning from the arm at a place: of the place and of the arm; empty where there were
+    none.
+    """
+    terms = dict[str, Any]()
     if decision.places is not None:
-        known["examined"], known["weight"] = examined_at(decision.places, number_of_arm)
+        terms["examined"], terms["weight"] = examined_at(decision.places, number_of_arm)
     pair = decision.effect_at(number_of_arm)
     if pair is None:
-        return known
+        return terms
     expected, served = (
         [number if math.isfinite(number) else None for number in numbers_of(data)] for data in pair
     )
     if not decision.weights:
-        return {**known, "expected": expected[0], "effect": served[0]}
-    return {**known, "expected": expected, "effect": served}
+        return {**terms, "expected": expected[0], "effect": served[0]}
+    return {**terms, "expected": expected, "effect": served}
 
 
 def _filter(asked: LoggedRequest | None, demanded: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """What an arm had to be like, for the bandit and for the request; None if that is not known."""
+    """The conditions on arms, by the bandit and the request; None if unknown."""
     if asked is None or asked.filter is None or demanded is None:
         return None if asked is None else asked.filter or demanded
     return demanded if demanded == asked.filter else {"$and": [demanded, asked.filter]}
 
 
 def _after(from_ms: int | None) -> str:
-    """An end of positions: those of rows from then on come after it."""
+    """The end of positions before all rows from this time on."""
     first = min(max(from_ms or 0, 0), LATEST_MS)
     return f"{first - 1:013}-~" if first else ""
 

@@ -1,4 +1,4 @@
-"""What the token of a row's decision says beside the row: the request, revisions and numbers of its arms."""
+"""The data of a decision in its row's token: the request, revisions and numbers of its arms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.rewards.tokens import Decision, decision_of, raw_of
 
 
 def decision_in(row: Row) -> Decision | None:
-    """What the token of a row says; None: nothing, since it is not a token of the service."""
+    """The decision in the token of a row; None for a token of another system."""
     try:
         return decision_of(raw_of(row.decision))
     except (ValueError, msgspec.DecodeError):
@@ -23,9 +23,9 @@ def decision_in(row: Row) -> Decision | None:
 
 
 def asked_in(row: Row) -> LoggedRequest | None:
-    """What the request of a decision asked for, by its token; None: it was too large to be kept.
+    """The request of a decision, by its token; None: too large to be kept.
 
-    Of a token that does not say, the filter of the row counts, and nothing was excluded.
+    For a token without one, the filter of the row counts, and nothing was excluded.
     """
     decision = decision_in(row)
     if decision is None or decision.logged is None:
@@ -41,26 +41,26 @@ def candidates_in_row(row: Row, match_dim: int) -> LoggedCandidates | None:
     if not row.candidates:
         return None
     features = {
-        place: each.features for place, each in enumerate(row.candidates) if each.features is not None
+        position: one.features for position, one in enumerate(row.candidates) if one.features is not None
     }
-    match = {place: each.match for place, each in enumerate(row.candidates) if each.match is not None}
-    numbers, said = (
-        b"".join([np.array(each, dtype="<f4").tobytes() for each in of.values()]) for of in (features, match)
+    match = {position: one.match for position, one in enumerate(row.candidates) if one.match is not None}
+    numbers, match_numbers = (
+        b"".join([np.array(one, dtype="<f4").tobytes() for one in of.values()]) for of in (features, match)
     )
     ids = [candidate.id for candidate in row.candidates]
-    return LoggedCandidates(ids, list(features), numbers, [], list(match), said, match_dim)
+    return LoggedCandidates(ids, list(features), numbers, [], list(match), match_numbers, match_dim)
 
 
 def revisions_in(row: Row) -> Mapping[str, int]:
-    """Which features each arm had when it was shown, by the token of the decision, if it says so."""
+    """The revision of each arm when it was shown, by the token of the decision, if the token has them."""
     decision = decision_in(row)
     return {} if decision is None else dict(zip(decision.arms, decision.revisions, strict=False))
 
 
 def carried_in(row: Row) -> Mapping[str, NDArray[np.float64]]:
-    """The numbers that the token carries of arms, as ``Decision.carried`` has them."""
+    """The token's numbers of arms, as ``Decision.carried`` has them."""
     decision = decision_in(row)
     if decision is None:
         return {}
-    each = ((arm, decision.carried_at(position)) for position, arm in enumerate(decision.arms))
-    return {arm: numbers for arm, numbers in each if numbers is not None}
+    numbers_by_arm = ((arm, decision.carried_at(position)) for position, arm in enumerate(decision.arms))
+    return {arm: numbers for arm, numbers in numbers_by_arm if numbers is not None}

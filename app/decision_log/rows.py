@@ -1,6 +1,6 @@
-"""A row of the decision log: one decision, and the rewards that came for it.
+"""A row of the decision log: one decision, and its rewards.
 
-In JSON every field is written, those that are None as null; all times are ms since 1970.
+In JSON every field is written, None as null; all times are ms since 1970.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Expectation = float | list[float | None] | None
 
 
 class Barred(Answer, frozen=True):
-    """The arms that one of ``filters`` lets in, and these ``arms``."""
+    """The arms matched by one of ``filters``, and these ``arms``."""
 
     filters: list[Mapping[str, Any]]
     arms: list[str]
@@ -29,10 +29,10 @@ NOTHING_BARRED = Barred([], [])
 
 class LoggedArm(Answer, frozen=True, omit_defaults=True, gc=False):
     """``propensity``: the probability of this arm given those before it; null where the policy knows none.
-    ``expected``: the reward that the learner expected of the features of the arm, and ``effect``: what the
-    arm was taken to have beyond them, of each signal where there are some; absent without arm effects.
-    ``examined``: how likely its place was taken to be looked at, and ``weight``: what its reward weighs
-    beside that of the first place; absent where the bandit learns nothing of places.
+    ``expected``: the reward expected by the learner from the features of the arm, and ``effect``: the arm's
+    assumed part beyond them, of each signal where there are some; absent without arm effects. ``examined``:
+    the assumed probability of a look at its place, and ``weight``: of its reward, relative to the first
+    place; absent where the bandit learns nothing of places.
     """
 
     id: str
@@ -47,9 +47,9 @@ class LoggedArm(Answer, frozen=True, omit_defaults=True, gc=False):
 
 
 class LoggedReward(Answer, frozen=True, omit_defaults=True, gc=False):
-    """``default``: nobody sent it, it stands for a reward that did not come in time; of all signals, where
-    there are some. ``signal``: which one it is; absent without signals. ``revised``: how many earlier ones it
-    has taken the place of; absent where of none.
+    """``default``: sent by nobody, in place of a reward which did not come in time; of all signals, where
+    there are some. ``signal``: its name; absent without signals. ``revised``: number of earlier rewards
+    replaced; absent for 0.
     """
 
     arm: str
@@ -62,7 +62,7 @@ class LoggedReward(Answer, frozen=True, omit_defaults=True, gc=False):
 
 class LoggedCandidate(Answer, frozen=True, omit_defaults=True, gc=False):
     """``features``: of an arm of the request alone, as float32; absent of an arm of the catalogue. ``match``:
-    what the request said of it, as it was encoded; absent where that is 0.
+    the request's encoded numbers of the arm; absent for 0.
     """
 
     id: str
@@ -71,8 +71,8 @@ class LoggedCandidate(Answer, frozen=True, omit_defaults=True, gc=False):
 
 
 class Agreement(Answer, frozen=True, gc=False):
-    """Of the list that a holdout was served, in the order of the caller, with that of the policy, pinned arms
-    left out. ``same_first``: both begin with the same arm. ``overlap``: the share of arms that both have.
+    """Agreement of a holdout's list, in the order of the caller, with the policy's, pinned arms left out.
+    ``same_first``: both begin with the same arm. ``overlap``: the share of common arms.
     """
 
     same_first: bool
@@ -80,12 +80,12 @@ class Agreement(Answer, frozen=True, gc=False):
 
 
 class Row(Answer, frozen=True, omit_defaults=True):
-    """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: what all arms
-    had to be like, the bandit's and the request's. ``rewards``: in the order in which they came.
-    ``barred``: what quotas and repeats did not allow; left out where there is none, null where that is
-    not known. ``prior_version``, ``effects_version``: as of a choice. ``candidates``: of the request, in its
-    order; left out where it named none, null where they are not kept: beyond 16 kB, or the decision was
-    deferred. ``agreement``: of a holdout that serves candidates; left out where the policy did not rank.
+    """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: the condition
+    on all arms, the bandit's and the request's. ``rewards``: in the order in which they came. ``barred``:
+    arms not allowed by quotas and repeats; left out where there are none, null where unknown.
+    ``prior_version``, ``effects_version``: as of a choice. ``candidates``: of the request, in its order; left
+    out without any, null where they are not kept: beyond 16 kB, or the decision was deferred. ``agreement``:
+    of a holdout with candidates; left out where the policy did not rank.
     """
 
     decision: str
@@ -110,8 +110,8 @@ class Row(Answer, frozen=True, omit_defaults=True):
 
 
 class ThinnedRow(Row, frozen=True):
-    """A decision of a log of another system, which keeps only some. ``stands_for``: 1 / the probability with
-    which it was kept.
+    """A decision of another system's log, which keeps only some. ``stands_for``: 1 / the probability of being
+    kept.
     """
 
     stands_for: float = 1.0
@@ -120,9 +120,9 @@ class ThinnedRow(Row, frozen=True):
 def counted_of(
     row: Row, learner: LearnerId, signals: Sequence[str]
 ) -> Iterator[tuple[LoggedReward, float | None, LogEntry]]:
-    """The rewards of a decision that learners count, in the order in which they came.
+    """The rewards of a decision counted by learners, in the order in which they came.
 
-    With each: which default it replaces, and its entry of the reward log, without a payload. ``signals``: of
+    With each: the replaced default, and its entry of the reward log, without a payload. ``signals``: of
     the bandit, in their order.
     """
     defaults, came = dict[str, float | None](), dict[str, dict[int, float]]()
@@ -135,5 +135,5 @@ def counted_of(
         of_arm = came.setdefault(reward.arm, {})  # what has come of it so far, by signal
         yield reward, replaced, LogEntry("", learner, b"", is_first, tuple(of_arm.items()))
         if not reward.default and (reward.signal is None or reward.signal in signals):
-            place = 0 if reward.signal is None else signals.index(reward.signal)
-            of_arm[place] = of_arm.get(place, 0.0) + reward.value
+            signal_number = 0 if reward.signal is None else signals.index(reward.signal)
+            of_arm[signal_number] = of_arm.get(signal_number, 0.0) + reward.value

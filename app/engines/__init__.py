@@ -1,1 +1,1 @@
-"""Arms in an engine beside the service, for catalogues that are too large for one process."""
+"""Arms in an engine beside the service, for catalogues too large for one process."""

@@ -1,13 +1,13 @@
-"""The contract of an engine that finds arms: what a kind of catalogue needs whose arms are not in memory.
+"""The contract of an engine for arms: the needs of a kind of catalogue with arms outside of memory.
 
 The store has all arms, with their features and documents. An engine has a copy of them, and proposes arms of
 large inner product; the service reads these from the store, checks the filter, and scores them in float64. So
-an engine may be late, approximate, or away, and no answer is wrong for that:
+an engine may be late, approximate, or away, and still no answer is wrong:
 
-    ``EngineIndex``     the arms that changed since the engine was written to, and what is known of the copy
-    ``Proposals``       one request: asks the engine, and reads what it proposes into a small snapshot
+    ``EngineIndex``     the arms changed since the engine was written to, and the state of the copy
+    ``Proposals``       one request: asks the engine, and reads its proposals into a small snapshot
     ``EngineArms``      reads and writes arms, by the store
-    ``arm_following``   the worker that keeps the copy, in one process at a time
+    ``arm_following``   the worker of the copy, in one process at a time
 """
 
 from __future__ import annotations
@@ -49,26 +49,28 @@ class EngineName:
 
 
 class WrongEngine(Unavailable):
-    """What answers is not an engine that we can use."""
+    """The answering server is not an engine that we can use."""
 
 
 class CollectionGone(Unavailable):
-    """The engine has no collection of this name: somebody dropped it, or it is another engine."""
+    """The engine has no collection of this name: somebody dropped the collection, or the engine is another
+    one.
+    """
 
 
 class NotLoaded(Unavailable):
-    """The engine has the collection, but not in its memory, or not all of it."""
+    """The engine has the collection, but not, or not wholly, in its memory."""
 
 
 class ArmEngine(ABC):
     """One engine, as a process of the service uses it. All calls are made in the event loop.
 
-    A collection is a copy of the arms of one catalogue, under a name of letters, digits and ``_``. It is
-    never altered: it is made whole, filled, searched, and dropped. Every call but ``open``, ``close`` and
-    ``check`` raises Unavailable while the engine does not answer, and does so at once if that is known.
+    A collection is a copy of the arms of one catalogue, under a name of letters, digits and ``_``. A
+    collection is never altered: it is made whole, filled, searched, and dropped. Every call but ``open``,
+    ``close`` and ``check`` raises Unavailable while the engine does not answer, at once if this is known.
 
-    ``fault``      why this engine cannot be used whenever it answers, such as a version that is too old
-    ``settled_s``  after so many seconds searches are answered from all that ``write`` has written
+    ``fault``      why this engine cannot be used whenever it answers, such as a too old version
+    ``settled_s``  after so many seconds searches see all arms of ``write``
     """
 
     fault: str | None = None
@@ -78,7 +80,7 @@ class ArmEngine(ABC):
     async def open(self) -> None:
         """Connect. Called once, before all others.
 
-        An engine that is away is no reason not to start: rewards and other catalogues do not need it.
+        An engine which is away is no reason not to start: rewards and other catalogues do not need it.
         Raises StartupError: a package is not installed, or the address is none.
         """
 
@@ -102,11 +104,11 @@ class ArmEngine(ABC):
 
     @abstractmethod
     async def dim(self, name: str) -> int | None:
-        """The dimension of a collection; None: there is none. It is searched soon: load it."""
+        """The dimension of a collection; None: there is none. Searches follow soon: load the collection."""
 
     @abstractmethod
     async def collections(self) -> Sequence[str]:
-        """The names of all collections, also of those that others made."""
+        """The names of all collections, also of others' ones."""
 
     @abstractmethod
     async def drop(self, name: str) -> None:
@@ -116,16 +118,16 @@ class ArmEngine(ABC):
     async def write(self, name: str, arms: Sequence[EngineArm], deleted: Sequence[str]) -> None:
         """Insert or replace arms, and delete others, some of which are not there.
 
-        Returns when all of it is written; then searches have it after ``settled_s``. To repeat a call changes
-        nothing. Called by one process at a time for a collection, with 1,000 arms at most. Raises
-        CollectionGone, NotLoaded.
+        Returns when all are written; searches see them after ``settled_s``. A repeated call changes nothing.
+        Called by one process at a time for a collection, with 1,000 arms at most. Raises CollectionGone,
+        NotLoaded.
         """
 
     @abstractmethod
     async def seal(self, name: str) -> None:
-        """Build now what searches need. Called after many arms were written, once a minute at most.
+        """Build the structures of searches now. Called after many arms were written, once a minute at most.
 
-        An engine that builds it by itself does nothing.
+        An engine which builds them by itself does nothing.
         """
 
     @abstractmethod
@@ -140,20 +142,20 @@ class ArmEngine(ABC):
     ) -> list[str]:
         """Ids of arms of large inner product with the query, best first. Called for every choice.
 
-        Shapes: query (d,). ``limit``: a power of two, at most ``MOST_FOUND``; fewer ids say that there are no
-        more. ``arm_filter``: no arm may be missing that matches it; others are checked and dropped by the
-        caller. ``ef``: how wide to search a graph. Raises CollectionGone: it is made again.
+        Shapes: query (d,). ``limit``: a power of two, at most ``MOST_FOUND``; fewer ids say: there are no
+        more. ``arm_filter``: no matching arm may be missing; the caller checks and drops others. ``ef``: how
+        wide to search a graph. Raises CollectionGone: the collection is made again.
         """
 
 
 class EngineKind(ABC):
     """A kind of catalogue whose arms are in an engine. One object for each process, made without arguments.
 
-    The name of its entry point is what users write: ``"index": {"kind": NAME}``.
+    Users write the name of its entry point: ``"index": {"kind": NAME}``.
 
     ``title``      of the engine, for sentences: a name
     ``setting``    the environment variable with its address
-    ``least_dim``  of the arms that it takes
+    ``least_dim``  of its arms
     """
 
     title: ClassVar[str]
@@ -162,13 +164,13 @@ class EngineKind(ABC):
 
     @abstractmethod
     def engine(self, settings: Settings) -> ArmEngine | None:
-        """The engine that the settings name; None: they name none. Called once for each service."""
+        """The engine named by the settings; None: they name none. Called once for each service."""
 
     @contextmanager
     def serving(self, settings: Settings) -> Iterator[Settings]:
         """Run a server of its own beside the service, where the settings ask for one.
 
         Entered by ``shortlist serve`` before any process of the service starts, and left when all have ended.
-        Yields the settings that name it. Raises StartupError.
+        Yields the settings with its address. Raises StartupError.
         """
         yield settings

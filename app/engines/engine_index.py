@@ -1,11 +1,11 @@
-"""The index of a catalogue whose arms are in an engine, as one process has it.
+"""The index, in one process, of a catalogue whose arms are in an engine.
 
-The process holds no arm but those of the overlay: arms that changed a moment ago, which the engine may not
-have yet, or may not show yet. The overlay is bounded. While it is full no arm can be written, and a process
-that is further behind than it reaches does not choose until the follower has caught up.
+The process holds no arm but those of the overlay: recently changed arms, which the engine may not have yet,
+or may not show yet. The overlay is bounded. While full, no arm can be written, and a process further behind
+than its bound does not choose until the follower has caught up.
 
 Notation
-    position    of the follower: the engine has all changes up to it (``storage.types.FollowedArms``)
+    position    of the follower: the engine has all changes up to there (``storage.types.FollowedArms``)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COLLECTION = "collection"  # among the failures
 
 
 class CopyQuality(msgspec.Struct, frozen=True, array_like=True):
-    """What the follower has measured of a collection: ``ef`` reaches it. ``arms``: how many there were."""
+    """The follower's measurement of a collection, at ``ef``. ``arms``: their number then."""
 
     ef: int = DEFAULT_EF
     recall_at_1: float = 1.0
@@ -53,10 +53,10 @@ class CopyQuality(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """As ``IndexStatus``, but without the recall of lists, which is not measured: it would take the scores
-    of all arms. ``pending``: changes that the engine has not got; ``overlay``: arms in memory.
+    """As ``IndexStatus``, but without the recall of lists, which is not measured, since it takes the scores
+    of all arms. ``pending``: changes still missing in the engine; ``overlay``: arms in memory.
 
-    ``measured_arms``: how many there were when recall was measured; 0: it was not yet.
+    ``measured_arms``: number of arms when recall was measured; 0: not measured yet.
     """
 
     kind: str
@@ -122,7 +122,7 @@ class EngineIndex:
 
     @property
     def failure(self) -> str | None:
-        """Why the engine, the collection, or work on the overlay is not as it should be."""
+        """The fault of the engine, of the collection, or of work on the overlay."""
         fault = self.engine_name.why_absent if self.engine is None else self.engine.fault
         return fault or next(iter(self.failures.values()), None)
 
@@ -131,11 +131,11 @@ class EngineIndex:
         return self.engine_name.title
 
     def snapshot(self) -> Snapshot:
-        """The arms that are at hand before the engine is asked: none."""
+        """The arms at hand before the engine is asked: none."""
         return self._nothing
 
     async def proposed(self, query: Vector, limit: int, arm_filter: Filter | None = None) -> list[str]:
-        """Ids of arms that the engine finds, best first. Raises Unavailable. Shapes: query (d,)."""
+        """Ids of arms found by the engine, best first. Raises Unavailable. Shapes: query (d,)."""
         if self.engine is None:
             raise Unavailable(self.engine_name.why_absent)
         if COLLECTION in self.failures:
@@ -180,16 +180,16 @@ class EngineIndex:
         self.remove(list(self._places))
 
     def saw(self, followed: Followed) -> None:
-        """Note how far the follower is, by the store: arms that the engine returns now leave the overlay."""
-        now = time.monotonic()
+        """Note how far the follower is, by the store: arms known to the engine by now leave the overlay."""
+        clock_s = time.monotonic()
         if followed.position > self.followed.position:
             settled_s = 0.0 if self.engine is None else self.engine.settled_s
-            self._settling.append((now + settled_s, followed.position))
+            self._settling.append((clock_s + settled_s, followed.position))
         if followed.quality and followed.quality != self.followed.quality:
             self.quality = msgspec.msgpack.decode(followed.quality, type=CopyQuality)
         self.followed = followed
         shown: Position | None = None
-        while self._settling and self._settling[0][0] <= now:
+        while self._settling and self._settling[0][0] <= clock_s:
             _, shown = self._settling.popleft()
         if shown is not None:
             gone = [arm_id for arm_id, position in self._places.items() if position <= shown]
@@ -198,7 +198,7 @@ class EngineIndex:
                 del self._places[arm_id]
 
     async def has_room(self) -> None:
-        """Return when the overlay has room. Raises Unavailable when it has none in time."""
+        """Return when the overlay has room. Raises Unavailable without room in time."""
         ends = time.monotonic() + self.room_s
         while self.is_behind or len(self._places) > self._room:
             if time.monotonic() > ends:

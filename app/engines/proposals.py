@@ -1,7 +1,7 @@
-"""The arms that an engine proposes for one request: read from the store, and few enough for memory.
+"""The arms proposed by an engine for one request: read from the store, and few enough for memory.
 
-A proposal is an arm of the engine or of the overlay. It may have changed, or be gone: the store says. So what
-is ranked is a resident snapshot of some hundred arms, as they are now and as the filter lets them in.
+A proposal is an arm of the engine or of the overlay. It may have changed, or be gone: the store says. So the
+ranked arms are a resident snapshot of some hundred, as they are now and as the filter matches them.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ def _described(documents: Sequence[bytes]) -> AttributeSnapshot:
 class Proposals:
     """The proposals for one request, ever more of them.
 
-    ``queries``     what an engine is asked for; none: it is not asked
-    ``count``       how many arms are wanted of each query, at first
-    ``arm_filter``  what arms are left out unless they match it
-    ``also``        ids of arms that stand beside those of the engine
+    ``queries``     for the engine; none: the engine is not asked
+    ``count``       number of wanted arms of each query, at first
+    ``arm_filter``  arms without a match are left out
+    ``also``        ids of further arms, beside the engine's
     ``pinned``      likewise, whatever the filter says
     ``is_all``      nothing more can be proposed
     """
@@ -123,7 +123,7 @@ class Proposals:
         self._limit = asked_for(max(count, index.options.shortlist))
         self._also, self._pinned = also, frozenset(pinned)
         self._arms: dict[str, StoredArm | None] = {}
-        # Before the engine is asked: it has what leaves the overlay meanwhile.
+        # Before the engine is asked: the engine has the arms which leave the overlay meanwhile.
         self._overlay = index.overlay.snapshot()
         index.recent.extend(queries)
 
@@ -136,16 +136,16 @@ class Proposals:
         async with SEARCHES.one():
             check(caller())
             started = time.perf_counter()
-            found = [await index.proposed(query, limit, self._filter) for query in self._queries]
+            proposed = [await index.proposed(query, limit, self._filter) for query in self._queries]
             overlaid = chain.from_iterable(self._overlaid(query, limit) for query in self._queries)
-            ids = dict.fromkeys(chain(self._pinned, self._also, overlaid, *found))
+            ids = dict.fromkeys(chain(self._pinned, self._also, overlaid, *proposed))
             new = [arm_id for arm_id in ids if arm_id not in self._arms]
             for arm_id, arm in zip(new, await index.store.read(index.uid, new), strict=True):
                 self._arms[arm_id] = arm if arm is not None and self._lets_in(arm) else None
-            if found:
+            if proposed:
                 us = (time.perf_counter() - started) * 1e6
                 index.search_us += RECENT_SHARE * (us - index.search_us)
-        self.is_all = limit == MOST_FOUND or all(len(ids) < limit for ids in found)
+        self.is_all = limit == MOST_FOUND or all(len(ids) < limit for ids in proposed)
         self._limit = min(OVERSAMPLING * limit, MOST_FOUND)
         return ProposedSnapshot.of_stored(index.dim, [arm for arm in self._arms.values() if arm is not None])
 
@@ -167,5 +167,5 @@ class Proposals:
 
 
 def asked_for(limit: int) -> int:
-    """The next power of two, so that searches for different numbers of arms can be asked together."""
+    """The next power of two: searches for different numbers of arms can be asked together."""
     return min(max(LEAST_ASKED, 1 << (limit - 1).bit_length()), MOST_FOUND)

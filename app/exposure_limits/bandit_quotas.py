@@ -1,4 +1,4 @@
-"""The quotas of one bandit in one process: what it charges the store for, and hears of it."""
+"""The quotas of one bandit in one process: its charges to the store, and changes heard from the store."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class BanditQuotas:
         is_all = False
         while not is_all:
             before = self.known.number
-            heard = await self._store.changes(self._uid, before)
-            if isinstance(heard, QuotasNow):
-                await self.known.replace(heard)
+            changes = await self._store.changes(self._uid, before)
+            if isinstance(changes, QuotasNow):
+                await self.known.replace(changes)
             else:
-                self.known.hear(heard, before)
-            is_all = isinstance(heard, QuotasNow) or self.known.number == before
+                self.known.hear(changes, before)
+            is_all = isinstance(changes, QuotasNow) or self.known.number == before
 
     async def charge(
         self, snapshot: Snapshot, rows: Sequence[int], event: QuotaEvent = "show"
     ) -> QuotaCharge | None:
         """Count each of these arms for each of its quotas; None: one refuses, and nothing is counted.
 
-        ``rows``: of ``snapshot``, -1 of an arm that is gone.
+        ``rows``: of ``snapshot``, -1 for an arm which is gone.
         """
         counts = Counter(quota for quotas in self.known.members.quotas_of(snapshot, rows) for quota in quotas)
         if not counts:
@@ -58,17 +58,17 @@ class BanditQuotas:
             if not self.known.number:  # so much has changed that the answer does not say what is closed
                 await self.poll()
             return None
-        starts = [windows[each.quota, each.uid].start_ms for each in charge]
+        starts = [windows[charged.quota, charged.uid].start_ms for charged in charge]
         return [
-            each._replace(times=-each.times, start=start)
-            for each, start in zip(charge, starts, strict=True)
+            charged._replace(times=-charged.times, start=start)
+            for charged, start in zip(charge, starts, strict=True)
             if start >= 0
         ]
 
     async def refund(self, charge: QuotaCharge) -> None:
-        """What was charged was not shown. Of a window that is over nothing is given back.
+        """Give a charge back: the arms were not shown. Windows in the past keep their counts.
 
-        While the store is away it cannot be given back: then it counts.
+        While the store is away the charge cannot be given back, and counts.
         """
         with contextlib.suppress(Unavailable):
             await self._count("refund", charge)
@@ -76,7 +76,7 @@ class BanditQuotas:
     async def reward(self, snapshot: Snapshot, rewarded: Sequence[tuple[str, str | None]]) -> None:
         """Count rewards of arms, each of a signal if there are some.
 
-        Where the store does not answer it is not known whether they were counted.
+        Where the store does not answer, nobody knows whether they were counted.
         """
         rows = snapshot.whole.table.row_of_each([arm for arm, _ in rewarded]).tolist()
         of_arms = zip(rewarded, self.known.members.quotas_of(snapshot, rows), strict=True)
@@ -91,17 +91,16 @@ class BanditQuotas:
             await self._count("reward", counts)
 
     async def windows(self, quotas: Sequence[BanditQuota]) -> Sequence[QuotaWindow]:
-        """What was counted for these quotas until now."""
+        """The present counts of these quotas."""
         _, windows = await self._count("read", [QuotaCount(quota.id, quota.uid, 0) for quota in quotas])
         return [windows[quota.id, quota.uid] for quota in quotas]
 
     async def _count(
         self, event: QuotaEvent, counts: Sequence[QuotaCount]
     ) -> tuple[bool, Mapping[tuple[str, str], QuotaWindow]]:
-        """Whether all of it was counted, and the windows of then.
+        """Count, and return whether all were counted, and the windows of then.
 
-        What is asked for in one turn of the event loop, or while another call is under way, goes to the store
-        together.
+        Calls of one turn of the event loop, or while another call is under way, go to the store together.
         """
         number = len(self._events)
         if not number:

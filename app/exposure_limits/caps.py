@@ -1,12 +1,12 @@
-"""What each key was shown: kept in the store, counted there, and remembered by this process.
+"""Exposures of each key: kept in the store, counted there, and remembered by this process.
 
-The store keeps the last ``MAX_EXPOSURES`` of each key (``exposures`` says what one is). A process chooses by
-what it last read of a key; then one script writes what is shown, unless some of it would exceed the cap. In
-that case the choice is made again, with what the script answered. So the cap is never exceeded, and costs one
-round trip for a choice. A rule that counts rewards reads the history before the choice instead.
+The store keeps the last ``MAX_EXPOSURES`` of each key (``exposures`` defines them). A process chooses by its
+last reading of a key; then one script writes the exposures of the choice, unless some would exceed the cap.
+In that case the choice is made again, by the answer of the script. So the cap is never exceeded, and costs
+one round trip for a choice. A rule that counts rewards reads the history before the choice instead.
 
 If the store has no room for more, a choice goes on, is not remembered, and is counted
-(``Metrics.unlimited``): to refuse it would let anybody lock visitors out by inventing keys.
+(``Metrics.unlimited``): a refusal would let anybody lock visitors out by inventing keys.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ EXPOSURE_BYTES = 120
 
 
 class FrequencyCapKey(NamedTuple):
-    """A cap, and the key or visitor that it applies to."""
+    """A cap, and its key or visitor."""
 
     rule: RepeatsRule
     key: LearnerId
 
     @classmethod
     def of(cls, bandit: Bandit, learner: LearnerId, visitor: str | None) -> FrequencyCapKey | None:
-        """The key or visitor that the cap of a bandit applies to; None: none."""
+        """The key or visitor of a bandit's cap; None: none."""
         rule = bandit.record.repeats
-        # All visitors of a global bandit share one learner: without a visitor nobody knows who it is.
+        # All visitors of a global bandit share one learner: without a visitor nobody knows the person.
         if rule is None or (bandit.record.scope == "global" and visitor is None):
             return None
         return cls(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
@@ -51,8 +51,8 @@ class FrequencyCapKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """An arm, or a value as it is stored, that a key was shown ``count`` times, last at ``last_ms``; from
-    ``until_ms`` on the first of them does not count any more.
+    """An arm, or a stored value, shown to a key ``count`` times, last at ``last_ms``; from ``until_ms`` on
+    the first exposure does not count any more.
     """
 
     counted: str
@@ -70,23 +70,26 @@ class FrequencyCaps:
         self._store = store
         self._unlimited = metrics.unlimited
         self._clock = clock
-        # What was shown, and until when it counts, by ``clock``.
+        # Exposures, and until when each counts, by ``clock``.
         self._remembered: BoundedCache[LearnerId, Sequence[tuple[str, float]]] = BoundedCache(CACHE_BYTES)
 
     async def counts(self, subject: FrequencyCapKey, *, dry_run: bool) -> Mapping[str, int]:
-        """How often it was shown each arm or value, as far as this process knows. Raises Unavailable."""
+        """The number of exposures of each arm or value, as far as this process knows. Raises Unavailable."""
         if dry_run or subject.rule.counts == "rewarded":
             # With nothing to write: the same script reads, so both have one form of the answer.
             await self._take(subject, [])
             await yield_to_others()  # one read of the store may bring what many choices waited for
-        now = self._clock()
-        # By this process's clock: what it knows is only a first guess, and the script decides by the store's.
-        return Counter(counted for counted, until in self._remembered.get(subject.key) or () if until > now)
+        clock_s = self._clock()
+        # By this process's clock: its knowledge is only a first guess, and the script decides by the store's
+        # clock.
+        return Counter(
+            counted for counted, until in self._remembered.get(subject.key) or () if until > clock_s
+        )
 
     async def record(self, subject: FrequencyCapKey, shown: Sequence[tuple[str, str]]) -> bool:
-        """Write what is shown, each name once; False: it would exceed the cap, and nothing is written.
+        """Write exposures, each name once; False: they would exceed the cap, and nothing is written.
 
-        Raises Unavailable: it is not known whether it counts.
+        Raises Unavailable: whether they count is unknown.
         """
         outcome = await self._take(subject, shown)
         if not outcome.remembered:
@@ -94,7 +97,7 @@ class FrequencyCaps:
         return outcome.allowed
 
     async def take_back(self, subject: FrequencyCapKey, shown: Sequence[tuple[str, str]]) -> None:
-        """It was not shown. While the store is away it cannot be taken back: then it counts."""
+        """Drop exposures which did not happen. While the store is away they cannot be dropped, and count."""
         with contextlib.suppress(Unavailable):
             await self._store.drop(subject.key, shown)
             self._remembered.drop(subject.key)
@@ -109,17 +112,19 @@ class FrequencyCaps:
         arms: Sequence[str],
         arm: str,
     ) -> None:
-        """Note a reward of an arm of a decision with these arms, where the bandit counts that.
+        """Note a reward of an arm of a decision with these arms, where the bandit counts rewards.
 
-        Raises Unavailable: it is not known whether it counts.
+        Raises Unavailable: whether the reward counts is unknown.
         """
         subject = FrequencyCapKey.of(bandit, learner, visitor)
         if subject is not None and subject.rule.counts == "rewarded":
-            whole = bandit.catalogue.index.snapshot()
-            await self.record(subject, exposures_of(subject.rule, whole, decision, [arm], [arms.index(arm)]))
+            all_arms = bandit.catalogue.index.snapshot()
+            await self.record(
+                subject, exposures_of(subject.rule, all_arms, decision, [arm], [arms.index(arm)])
+            )
 
     async def history(self, bandit: Bandit, rule: RepeatsRule, name: str) -> list[Exposure]:
-        """What counts for the cap of a key or visitor now, what it was shown last first, as the store has it.
+        """The exposures counted by the cap of a key or visitor now, the last first, as the store has them.
 
         Raises Unavailable.
         """
@@ -147,9 +152,9 @@ class FrequencyCaps:
         exposures = await self._store.take(
             subject.key, shown, within_ms=rule.within_ms, most=most, most_kept=MAX_EXPOSURES
         )
-        now = self._clock()
+        clock_s = self._clock()
         remembered = [
-            (counted, now + (at_ms + rule.within_ms - exposures.now_ms) / 1_000)
+            (counted, clock_s + (at_ms + rule.within_ms - exposures.now_ms) / 1_000)
             for counted, at_ms in exposures.shown
         ]
         size = EXPOSURE_BYTES * (1 + len(remembered)) + sum(len(counted) for counted, _ in remembered)

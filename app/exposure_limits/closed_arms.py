@@ -1,4 +1,4 @@
-"""Which arms count for which quotas of a bandit, and the arms of those quotas that are closed."""
+"""Members of the quotas of a bandit, and the arms of its closed quotas."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class QuotaMembers:
         self._quotas_like(quota).remove(quota)
 
     def _quotas_like(self, quota: BanditQuota) -> list[BanditQuota]:
-        """Those that count the same."""
+        """The quotas with the same members."""
         self._answers_of = None
         value = quota.value
         if value is None:
@@ -55,43 +55,43 @@ class QuotaMembers:
         return self._by_value.setdefault(value.field, {}).setdefault(value[1:], [])
 
     def quotas_of(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Quotas]:
-        """The quotas of each of these rows, as the arms are in the snapshot; none of a row that is -1.
+        """The quotas of each of these rows, by the arms in the snapshot; none for a row of -1.
 
-        Cost: a read of each field that some quota counts by, of rows that were not asked for before.
+        Cost: a read of each field of quotas, for rows not asked for before.
         """
-        whole = snapshot.whole
-        arms = whole.table.number, whole.attributes
+        all_arms = snapshot.whole
+        arms = all_arms.table.number, all_arms.attributes
         if self._answers_of != arms or len(self._answers) > MOST_ROWS:
             self._answers, self._answers_of = {-1: ()}, arms
         answers = self._answers
         missing = [row for row in rows if row not in answers]
         if missing:
-            found = {row: [*self._by_arm.get(whole.id_of(row), ())] for row in missing}
+            quotas_by_row = {row: [*self._by_arm.get(all_arms.id_of(row), ())] for row in missing}
             for field_name, by_value in self._by_value.items():
-                values = whole.attributes.values_of(field_name, np.array(missing))
-                for row, own in zip(missing, values, strict=True):
-                    for value in own:
-                        found[row] += by_value.get(value, ())
-            answers.update(found)
+                values = all_arms.attributes.values_of(field_name, np.array(missing))
+                for row, values_of_row in zip(missing, values, strict=True):
+                    for value in values_of_row:
+                        quotas_by_row[row] += by_value.get(value, ())
+            answers.update(quotas_by_row)
         return [answers[row] for row in rows]
 
-    def absent(self, whole: Snapshot) -> list[str]:
-        """The ids of quotas that no arm counts for. Cost: a read of the fields of all arms."""
-        table, found = whole.table, list[Quotas]()
-        found += [quotas for arm, quotas in self._by_arm.items() if table.row_of(arm) < 0]
+    def absent(self, all_arms: Snapshot) -> list[str]:
+        """The ids of quotas without arms. Cost: a read of the fields of all arms."""
+        table, empty = all_arms.table, list[Quotas]()
+        empty += [quotas for arm, quotas in self._by_arm.items() if table.row_of(arm) < 0]
         for field_name, by_value in self._by_value.items():
             values = [value for _, value in by_value]
-            _, places = coded_among(whole.attributes, field_name, table.live_rows, values)
+            _, places = coded_among(all_arms.attributes, field_name, table.live_rows, values)
             arms = np.bincount(places, minlength=len(values)).tolist()
-            found += [quotas for quotas, count in zip(by_value.values(), arms, strict=True) if not count]
-        return sorted(quota.id for quotas in found for quota in quotas)
+            empty += [quotas for quotas, count in zip(by_value.values(), arms, strict=True) if not count]
+        return sorted(quota.id for quotas in empty for quota in quotas)
 
 
 @dataclass(eq=False)
 class ClosedArms:
-    """The closed quotas of a bandit at one moment, which stays as it is.
+    """The closed quotas of a bandit at one moment. Immutable, but for caches.
 
-    ``number``: of the last change that is in it; ``at_ms``: since when it holds, by the store's clock.
+    ``number``: of the last change; ``at_ms``: since when this state holds, by the store's clock.
     """
 
     members: QuotaMembers
@@ -99,13 +99,13 @@ class ClosedArms:
     at_ms: int
     quotas: Mapping[str, BanditQuota]
     _eligible: dict[Snapshot, Snapshot] = field(default_factory=dict)
-    _found: EligibleRows | None = None
+    _matches: EligibleRows | None = None
 
     async def eligible(self, base: Snapshot) -> Snapshot:
         """``base`` without the arms of closed quotas.
 
-        Cost: a read of their fields for all arms, once, and then for arms that change; in a thread where
-        that is long. Raises Unavailable: too many long computations at once.
+        Cost: a read of their fields for all arms, once, and then for changed arms; in a thread where long.
+        Raises Unavailable: too many long computations at once.
         """
         if base.whole.is_of_one_request:
             return self._without(base)
@@ -120,7 +120,7 @@ class ClosedArms:
         return eligible
 
     def _without(self, base: Snapshot) -> Snapshot:
-        whole = base.whole
+        all_arms = base.whole
         members, arms = defaultdict[str, list[Value]](list), list[str]()
         for quota in self.quotas.values():
             value = quota.value
@@ -128,30 +128,32 @@ class ClosedArms:
                 arms.append(quota.rule.arm or "")
             else:
                 members[value.field].append(value.value)
-        barred = np.zeros(whole.table.rows, dtype=np.bool_)
+        barred = np.zeros(all_arms.table.rows, dtype=np.bool_)
         if members:
             expression = AnyOf(tuple(OneOf(name, tuple(values)) for name, values in members.items()))
             closed = Filter("", {}, len(members), expression)
-            if whole.is_of_one_request:
-                barred |= matched(whole, closed)
+            if all_arms.is_of_one_request:
+                barred |= matched(all_arms, closed)
             else:
-                self._found = eligible_rows(closed, whole.table, whole.attributes, self._found)
-                barred |= self._found.mask
-        rows = whole.table.row_of_each(arms)
+                self._matches = eligible_rows(closed, all_arms.table, all_arms.attributes, self._matches)
+                barred |= self._matches.mask
+        rows = all_arms.table.row_of_each(arms)
         barred[rows[rows >= 0]] = True
         return without_rows(base, barred)
 
     def eligible_pins(
-        self, pins: Iterable[tuple[T, int]], whole: Snapshot, few: Mapping[BanditQuota, int]
+        self, pins: Iterable[tuple[T, int]], all_arms: Snapshot, nearly_closed: Mapping[BanditQuota, int]
     ) -> list[T]:
-        """Those pins that quotas leave, the first ones first. Each has the row of its arm, -1: it is gone.
+        """The pins allowed by quotas, the first ones first. Each has the row of its arm, -1: it is gone.
 
-        ``few``: how many may be shown of the quotas of which there are few.
+        ``nearly_closed``: remaining exposures of quotas with few left.
         """
         eligible, pinned = list[T](), Counter[BanditQuota]()
         for pin, row in pins:
-            (quotas,) = self.members.quotas_of(whole, [row])
-            if all(quota.id not in self.quotas and pinned[quota] != few.get(quota) for quota in quotas):
+            (quotas,) = self.members.quotas_of(all_arms, [row])
+            if all(
+                quota.id not in self.quotas and pinned[quota] != nearly_closed.get(quota) for quota in quotas
+            ):
                 pinned.update(quotas)
                 eligible.append(pin)
         return eligible

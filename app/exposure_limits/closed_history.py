@@ -1,8 +1,8 @@
-"""Which quotas of a bandit were closed when a choice was made, as the row of its decision says.
+"""The quotas closed at the time of a choice, by the row of its decision.
 
-A row names the last change that its process had heard, and when that was. The store keeps changes as long as
-rows, and at most so many; each says what it replaced. So from what is closed now they are followed back, or
-on again, to the change that the next row names.
+A row names the last change known to its process, and its time. The store keeps changes as long as rows, and
+at most so many; each has the state before. So from the quotas closed now the changes are followed back, or on
+again, to the change named by the next row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_NAMED = 1_000  # quotas that were closed: where there are more it is not kn
 
 
 class ClosedHistory:
-    """See the module. At any time it stands at one change. For one reader after the other."""
+    """See the module. At any time the history stands at one change. For one reader after the other."""
 
     def __init__(self, store: QuotaStore, bandit_uid: str) -> None:
         self._store = store
@@ -29,16 +29,16 @@ class ClosedHistory:
         self._rules: dict[tuple[str, bytes], QuotaRule] = {}
 
     async def closed(self, number: str, at_ms: int) -> Sequence[QuotaRule] | None:
-        """The quotas that were closed after this change, at this time; None: that is not known any more.
+        """The quotas closed after this change, at this time; None: no longer known.
 
-        Cost: a round trip for each thousand changes since the one that was asked for before. Raises
+        Cost: a round trip for each thousand changes since the one asked for before. Raises
         Unavailable.
         """
         if not number or not await self._go_to(number):
             return None
         closed = [name for name, until_ms in self._until.items() if until_ms > at_ms]
         named = [(name, record) for name in closed if (record := self._records.get(name))]
-        return None if len(named) > MOST_NAMED else [self._rule(*each) for each in named]
+        return None if len(named) > MOST_NAMED else [self._rule(*quota) for quota in named]
 
     def _rule(self, name: str, record: bytes) -> QuotaRule:
         if (name, record) not in self._rules:
@@ -46,11 +46,15 @@ class ClosedHistory:
         return self._rules[name, record]
 
     async def _go_to(self, number: str) -> bool:
-        """Stand at this change; False: it is not kept any more."""
+        """Go to this change; False: the change is not kept any more."""
         if not self._number:
-            now = await self._store.changes(self._uid, "")
-            assert isinstance(now, QuotasNow), "nothing was known"  # noqa: S101
-            self._number, self._until, self._records = now.number, dict(now.closed), dict(now.records)
+            present = await self._store.changes(self._uid, "")
+            assert isinstance(present, QuotasNow), "nothing was known"  # noqa: S101
+            self._number, self._until, self._records = (
+                present.number,
+                dict(present.closed),
+                dict(present.records),
+            )
         if not await self._store.changes_between(self._uid, number, number):
             return False
         goes_on = change_order(number) > change_order(self._number)
@@ -59,7 +63,7 @@ class ClosedHistory:
             if len(changes) < 2 or changes[0].number != self._number:  # some are gone by now
                 self._number = ""
                 return False
-            # Back from a change its own effect is undone; on from one, that of the next is done.
+            # Back from a change its own effect is undone; forward the effect of the next one is done.
             for change in changes[1:] if goes_on else changes:
                 await yield_to_others()
                 if change.number == number and not goes_on:

@@ -1,10 +1,10 @@
-"""What a process knows of the quotas of one bandit: the rules, the arms of each, and which are closed.
+"""One process's knowledge of the quotas of one bandit: the rules, the arms of each, and the closed ones.
 
 A quota is closed until a time, by the clock of the store: it is used up, or ahead of the line of an even
-pace. The store numbers all changes of that. A process hears of them once a second, and with every answer, so
-it knows everything up to the last change that it heard.
+pace. The store numbers all such changes. A process hears of them once a second, and with every answer, so its
+knowledge is complete up to the last heard change.
 
-The time of the store is counted on, by a clock that never jumps, from when its answer was read: so it is
+The time of the store is counted on, by a steady clock, from the moment its answer was read: so the time is
 never ahead, and no choice comes before a quota is open again.
 """
 
@@ -31,16 +31,16 @@ class KnownQuotas:
         self.by_id: dict[str, BanditQuota] = {}
         self.members = QuotaMembers()
         self.number = ""
-        self._heard = 0, 0.0  # the time of the store in ms, and when it was heard
+        self._store_time = 0, 0.0  # the time of the store in ms, and when it was heard
         self._closed: dict[str, int] = {}  # until when
         self._opens_ms = NEVER  # the first of them, or before
         self._left: dict[str, tuple[int, int]] = {}  # how many of those with few, and until when that holds
-        self._now: ClosedArms | None = None
+        self._closed_arms: ClosedArms | None = None
 
     @property
     def now_ms(self) -> int:
         """About the time of the store."""
-        heard_ms, heard_at = self._heard
+        heard_ms, heard_at = self._store_time
         return heard_ms + int(1_000 * (self._clock() - heard_at))
 
     async def replace(self, everything: QuotasNow) -> None:
@@ -52,17 +52,17 @@ class KnownQuotas:
         for name in self.by_id.keys() | everything.records.keys():
             self._put(name, everything.records.get(name, b""))
         self.number, self._closed, self._opens_ms = everything.number, {}, NEVER
-        self._heard = everything.now_ms, self._clock()
+        self._store_time = everything.now_ms, self._clock()
         for name, until_ms in everything.closed.items():
             self._close(name, until_ms)
 
-    def hear(self, heard: QuotaChanges, after: str) -> None:
-        """Know of what has changed since ``after``; of changes that are missing the next poll hears."""
-        self._heard = heard.now_ms, self._clock()
-        if heard.changes is None and after == self.number:
+    def hear(self, changes: QuotaChanges, after: str) -> None:
+        """Take over the changes since ``after``; missing changes come with the next poll."""
+        self._store_time = changes.now_ms, self._clock()
+        if changes.changes is None and after == self.number:
             self.number = ""
-        for change in heard.changes or ():
-            # Answers of questions that were asked side by side tell the same changes.
+        for change in changes.changes or ():
+            # Answers to simultaneous questions tell the same changes.
             if self.number and change_order(change.number) > change_order(self.number):
                 self.number = change.number
                 if change.record is not None:
@@ -77,7 +77,7 @@ class KnownQuotas:
         if before is not None:
             self.members.remove(self.by_id.pop(name))
         self._left.pop(name, None)
-        self._now = None
+        self._closed_arms = None
         if record:
             quota = self.by_id[name] = BanditQuota.of(name, record)
             self.members.add(quota)
@@ -85,34 +85,34 @@ class KnownQuotas:
 
     def _close(self, name: str, until_ms: int) -> None:
         self._closed.pop(name, None)
-        self._now = None
+        self._closed_arms = None
         if until_ms > 0 and name in self.by_id:
             self._closed[name] = until_ms
             self._opens_ms = min(self._opens_ms, until_ms)
 
     def closed(self) -> ClosedArms:
-        """The quotas that are closed now. Cost: nothing but after a change, or when one opens."""
+        """The quotas closed now. Cost: nothing but after a change, or when one opens."""
         now_ms = self.now_ms
         if self._opens_ms <= now_ms:
             self._closed = {name: until_ms for name, until_ms in self._closed.items() if until_ms > now_ms}
-            self._opens_ms, self._now = min(self._closed.values(), default=NEVER), None
-        if self._now is None:
-            self._now = ClosedArms(
+            self._opens_ms, self._closed_arms = min(self._closed.values(), default=NEVER), None
+        if self._closed_arms is None:
+            self._closed_arms = ClosedArms(
                 self.members, self.number, now_ms, {name: self.by_id[name] for name in self._closed}
             )
-        return self._now
+        return self._closed_arms
 
-    def few(self, places: int) -> Mapping[BanditQuota, int]:
-        """How many may be shown, as last heard, of open quotas of which a list may take more."""
-        now_ms, few = self.now_ms, dict[BanditQuota, int]()
-        for name, (heard, until_ms) in [*self._left.items()] if places > 1 else ():
-            quota, left = self.by_id[name], heard
+    def nearly_closed(self, places: int) -> Mapping[BanditQuota, int]:
+        """The exposures left, as last heard, of open quotas with fewer left than a list may take."""
+        now_ms, nearly_closed = self.now_ms, dict[BanditQuota, int]()
+        for name, (last_left, until_ms) in [*self._left.items()] if places > 1 else ():
+            quota, left = self.by_id[name], last_left
             if until_ms <= now_ms:  # a window has begun
                 left = quota.rule.most
                 self.note_left(quota, left, NEVER)
             if left < places and name not in self._closed and quota.value is not None:
-                few[quota] = left
-        return few
+                nearly_closed[quota] = left
+        return nearly_closed
 
     def note_left(self, quota: BanditQuota, left: int, until_ms: int) -> None:
         self._left.pop(quota.id, None)

@@ -34,10 +34,11 @@ KEPT_MS = 86_400_000  # changes, beyond the rows that name them
 
 
 class QuotaState(msgspec.Struct, frozen=True):
-    """A quota, and its counts in the current window. Times: ms since 1970; no ``window``: it does not hold.
+    """A quota, and its counts in the current window. Times: ms since 1970; no ``window``: the quota does not
+    hold.
 
-    ``outstanding``: what was shown and not rewarded; None of a quota that counts what is shown.
-    ``ends_ms``: when it is used up if it goes on as since the window began; None: not in this window.
+    ``outstanding``: exposures without reward; None of a quota of exposures. ``ends_ms``: when the quota is
+    used up at the rate since the window began; None: not in this window.
     """
 
     quota: BanditQuota
@@ -49,7 +50,7 @@ class QuotaState(msgspec.Struct, frozen=True):
 
 
 class Quotas:
-    """For the event loop. ``of``: the quotas of each bandit that has some, by its uid."""
+    """For the event loop. ``of``: the quotas of each bandit with some, by its uid."""
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
@@ -61,7 +62,7 @@ class Quotas:
         self._look_at = self._trim_at = 0.0
 
     async def replace(self, noted: Mapping[str, int]) -> None:
-        """Read the quotas of bandits that have changed. ``noted``: how many changes of each were noted.
+        """Read changed quotas of bandits. ``noted``: number of noted changes of each.
 
         Raises Unavailable.
         """
@@ -75,9 +76,9 @@ class Quotas:
                 self._noted[uid] = number  # last: if a read fails, it is read again in the next round
 
     async def put(self, bandit: Bandit, quota_id: str, rule: QuotaRule) -> tuple[QuotaState, bool]:
-        """Make a quota, or change ``most``, ``pace`` and ``to`` of one; (it, whether it is new).
+        """Make a quota, or change ``most``, ``pace`` and ``to`` of one; (the quota, whether it is new).
 
-        Raises Invalid, TooManyQuotas, Conflict (it counts something else), Unavailable.
+        Raises Invalid, TooManyQuotas, Conflict (the existing one counts something else), Unavailable.
         """
         # In an engine there is no table of arms here whose rows could be counted.
         bandit.catalogue.need_arms("a quota")
@@ -92,7 +93,9 @@ class Quotas:
                 raise Conflict(f"{field} differs: {reason}", path=(field,))
             if stored is None and rule.to_ms is not None and rule.to_ms <= 1_000 * time.time():
                 raise Invalid("must not be past: the quota would never hold", path=("to",))
-            quota = BanditQuota.made(quota_id, secrets.token_hex(8) if stored is None else stored.uid, rule)
+            quota = BanditQuota.of_rule(
+                quota_id, secrets.token_hex(8) if stored is None else stored.uid, rule
+            )
             before, terms = b"" if stored is None else stored.record, rule.terms(quota.uid)
             # Refused where another process has changed the quota since.
             is_stored = await self._store.quotas.put(
@@ -124,7 +127,7 @@ class Quotas:
     async def delete(self, bandit: Bandit, quota_id: str) -> None:
         """Raises NotFound, Unavailable."""
         of = self.of.get(bandit.uid)
-        # Read before the store is asked: a poll may take it away meanwhile.
+        # Read before the store is asked: a poll may drop the quota meanwhile.
         is_known = of is not None and quota_id in of.known.by_id
         was_there = await self._store.quotas.delete(bandit.uid, quota_id)
         if was_there or is_known:  # it may have been deleted by a call whose answer was lost
@@ -133,7 +136,7 @@ class Quotas:
             raise NotFound("there is no quota with this id")
 
     async def count_rewards(self, bandit: Bandit, rewarded: Sequence[tuple[str, str | None]]) -> None:
-        """Count rewards for the quotas that count them: (arm, signal or None). Raises Unavailable."""
+        """Count rewards for the quotas of rewards: (arm, signal or None). Raises Unavailable."""
         quotas = self.of.get(bandit.uid)
         if quotas is not None:
             await quotas.reward(bandit.catalogue.index.snapshot(), rewarded)
@@ -141,11 +144,11 @@ class Quotas:
     def rules(self, bandit: Bandit) -> list[tuple[str, QuotaRule]]:
         """The quotas of a bandit, by their ids, as this process knows them."""
         quotas = self.of.get(bandit.uid)
-        known = {} if quotas is None else quotas.known.by_id
-        return sorted((quota_id, quota.rule) for quota_id, quota in known.items())
+        by_id = {} if quotas is None else quotas.known.by_id
+        return sorted((quota_id, quota.rule) for quota_id, quota in by_id.items())
 
     def warnings(self, bandit: Bandit) -> Iterator[str]:
-        """What was found wrong with the quotas of a bandit when its arms were last looked at."""
+        """Sentences on the quotas of a bandit without arms, as last looked at."""
         empty = self._without_arms.get(bandit.uid, ())
         if empty:
             others = counted(len(empty) - MOST_NAMED, "other", "others")
@@ -163,20 +166,20 @@ class Quotas:
         closed = sum(len(of.known.closed().quotas) for _, of in served)
         self._metrics.quotas.labels("closed").set(closed)
         self._metrics.quotas.labels("open").set(sum(len(of.known.by_id) for _, of in served) - closed)
-        now = time.monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_S
+        clock_s = time.monotonic()
+        if clock_s >= self._look_at:
+            self._look_at = clock_s + LOOK_S
             for bandit, of in served:
                 find = partial(of.known.members.absent, bandit.catalogue.index.snapshot().whole)
                 self._without_arms[bandit.uid] = await FINDING.run(find)
-        if now >= self._trim_at:
-            self._trim_at = now + TRIM_S
+        if clock_s >= self._trim_at:
+            self._trim_at = clock_s + TRIM_S
             for bandit, of in served:
                 kept_ms = KEPT_MS + (0 if bandit.record.log is None else bandit.record.log.keep_ms)
                 await self._store.quotas.trim(bandit.uid, of.known.now_ms - kept_ms)
 
     async def _find(self, bandit: Bandit, quota_id: str) -> BanditQuota | None:
-        """A quota as it is stored now. Raises Unavailable."""
+        """A quota as stored now. Raises Unavailable."""
         await self._read(bandit.uid)
         quotas = self.of.get(bandit.uid)
         return None if quotas is None else quotas.known.by_id.get(quota_id)
@@ -194,7 +197,7 @@ class Quotas:
         await self._read(bandit_uid)
 
     async def _read(self, bandit_uid: str) -> None:
-        """Know the quotas of a bandit as they are stored. Cost: that of those which have changed."""
+        """Read the stored quotas of a bandit. Cost: the changed ones."""
         quotas = self.of.get(bandit_uid) or BanditQuotas(self._store.quotas, bandit_uid, KnownQuotas())
         await quotas.poll()
         # A bandit without quotas must not pay for them in every choice.
@@ -205,7 +208,7 @@ class Quotas:
 
 
 def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
-    """Raise Invalid for an arm that is not there, a field that no arm has, a signal that the bandit lacks."""
+    """Raise Invalid for a missing arm, a field of no arm, a signal which the bandit lacks."""
     index = bandit.catalogue.index
     if rule.signal is not None and rule.signal not in (bandit.record.signals or {}):
         raise Invalid("the bandit has no signal with this name", path=("signal",))
@@ -226,7 +229,7 @@ def _state(quota: BanditQuota, window: QuotaWindow, now_ms: int) -> QuotaState:
     ends_ms = None
     if used and now_ms > start_ms:
         ends_ms = now_ms + round(left * (now_ms - start_ms) / used)
-        # A time beyond the year 9999 cannot be written as a date; and after the window it says nothing.
+        # A time beyond the year 9999 cannot be written as a date; and a time after the window says nothing.
         if ends_ms >= min(finish_ms, LATEST_MS):
             ends_ms = None
     window_ends = finish_ms if finish_ms < FOREVER_MS else None

@@ -1,4 +1,4 @@
-"""What a quota says, as it is stored and answered."""
+"""The rule of a quota, as stored and answered."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class OneValue(NamedTuple):
 class QuotaRule(msgspec.Struct, frozen=True):
     """At most ``most`` times in a window, arms with the value of ``filter``, or one ``arm``, are counted.
 
-    Windows are multiples of ``per_s`` since ``from_ms``, else since 1970; without it there is one. The quota
-    holds from ``from_ms`` until ``to_ms``. ``signal``: the one whose rewards are counted; None: all.
+    Windows are multiples of ``per_s`` since ``from_ms``, else since 1970; without ``per_s`` there is one. The
+    quota holds from ``from_ms`` until ``to_ms``. ``signal``: only its rewards are counted; None: all.
     """
 
     most: int
@@ -82,23 +82,23 @@ class QuotaRule(msgspec.Struct, frozen=True):
         return None
 
     def counts_reward_of(self, signal: str | None) -> bool:
-        """Whether a reward of this signal counts."""
+        """True if a reward of this signal counts."""
         return self.counts == "rewarded" and self.signal in (None, signal)
 
     @property
     def fields(self) -> Collection[str]:
-        """The fields of arms that it reads."""
+        """The fields of arms read by the quota."""
         return () if self.filter is None else parse(self.filter).fields
 
     def terms(self, uid: str) -> QuotaTerms:
-        """What the store has to know of it."""
+        """The terms of the quota for the store."""
         per_ms = 0 if self.per_s is None else max(1, round(1_000 * self.per_s))
         return QuotaTerms(uid, self.most, per_ms, self.from_ms or 0, self.to_ms or 0, self.pace, self.counts)
 
 
 @dataclass(frozen=True, eq=False)
 class BanditQuota:
-    """A quota of a bandit. ``uid``: of this incarnation. ``record``: as it is stored."""
+    """A quota of a bandit. ``uid``: of this incarnation. ``record``: the stored bytes."""
 
     id: str
     uid: str
@@ -111,18 +111,18 @@ class BanditQuota:
         return cls(quota_id, *split_uid(record, QuotaRule), record)
 
     @classmethod
-    def made(cls, quota_id: str, uid: str, rule: QuotaRule) -> BanditQuota:
-        """A quota that is to be stored."""
+    def of_rule(cls, quota_id: str, uid: str, rule: QuotaRule) -> BanditQuota:
+        """A new quota, still to be stored."""
         return cls(quota_id, uid, rule, uid.encode() + pack(rule))
 
     @cached_property
     def value(self) -> OneValue | None:
-        """What its arms have; None of a quota of one arm."""
+        """The value of its arms; None of a quota of one arm."""
         return None if self.rule.filter is None else _value_of(parse(self.rule.filter))
 
 
 def _value_of(arm_filter: Filter) -> OneValue | None:
-    """What a filter asks for that asks for one value of one field, and nothing else."""
+    """The value of a filter for one value of one field, and nothing else; None for other filters."""
     part = arm_filter.expression
     if not isinstance(part, OneOf) or len(part.members) != 1:
         return None

@@ -1,14 +1,14 @@
-"""Why a decision showed these arms: what its log row keeps, and the choice made again from its seed.
+"""Explanations of decisions: the log row, and the choice made again from its seed.
 
-A choice can be made again while everything that it was made from is as it was:
+A choice can be made again while all of its inputs are unchanged:
 
-    bandit      the version that decided is still kept, and of the same catalogue
-    request     it was not too large to be logged
+    bandit      the version of the decision is still kept, and of the same catalogue
+    request     not too large to be logged
     prior       the version of the learned prior is kept
     effects     the version of the arm effects is kept
-    learner     no reward came for it since
+    learner     no reward came since
     catalogue   no arm came, went or changed since
-    barred      it is known which arms quotas and frequency caps did not allow
+    barred      the arms barred by quotas and frequency caps are known
     candidates  those of its request are kept
 """
 
@@ -55,7 +55,7 @@ ChangedInput = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The part of an estimate that one number of an arm makes: ``column`` says which."""
+    """The part of an estimate from one number of an arm, named by ``column``."""
 
     column: str
     value: float
@@ -63,15 +63,14 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used;
-    with arm effects the root of the sum of its square and that of the deviation of the effect. ``place``:
-    from 1; null if it was not chosen. ``prior``: the part of the estimate that a new key has too, by the
-    learned prior; null without one. ``effect``: the part that the arm has beyond its features; null without
-    arm effects. ``terms``: the largest parts of the estimate, where the catalogue says what its features are,
-    or the bandit has ``match``; null elsewhere. ``because``: the arms of this key whose rewards add most
-    to the estimate, of an arm that was chosen; null where the log does not tell. ``examined``: how likely its
-    place is looked at, by which the estimate is multiplied there; null without ``position``, and of an arm
-    that was not chosen.
+    """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the used noise sigma; with arm
+    effects the root of the sum of its square and the squared deviation of the effect. ``place``: from 1; null
+    if not chosen. ``prior``: the part of the estimate shared by a new key, by the learned prior; null without
+    one. ``effect``: the arm's part beyond its features; null without arm effects. ``terms``: the largest
+    parts of the estimate, where the catalogue says what its features are, or the bandit has ``match``; null
+    elsewhere. ``because``: the arms of this key whose rewards add most to the estimate, of a chosen arm; null
+    where the log does not tell. ``examined``: how likely its place is looked at, a factor of the estimate
+    there; null without ``position``, and for an arm outside of the choice.
     """
 
     id: str
@@ -87,8 +86,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``repeated``: whether the choice, made again from its ``seed``, is the same; null: it cannot be made
-    again, for what has ``changed``; then there are no candidates. ``asked``: null if too large to be kept.
+    """``repeated``: whether the choice, made again from its ``seed``, is the same; null: the choice cannot be
+    made again, for what has ``changed``; then there are no candidates. ``asked``: null if too large to be
+    kept.
 
     ``seeded``: the request had the seed; else it was drawn. ``candidates``: the arms of highest estimate and
     those of the decision, the highest first.
@@ -115,9 +115,9 @@ class Explanations:
     effects: ServedEffects
 
     async def explain(self, bandit: Bandit, token: str) -> Explanation:
-        """Explain the decision of this token. Cost: about that of a choice, and two reads of the store.
+        """Explain the decision of this token. Cost: about as a choice, and two reads of the store.
 
-        Raises NotFound (it is not in the log of the bandit), Unavailable.
+        Raises NotFound (a decision outside of the bandit's log), Unavailable.
         """
         logged = await self.log.find(bandit, token)
         if logged is None:
@@ -136,7 +136,7 @@ class Explanations:
     async def _again(
         self, bandit: Bandit, logged: LoggedChoice
     ) -> tuple[list[ChangedInput], Sequence[str], list[Candidate]]:
-        """What has changed; if nothing has, the arms of the choice made again, and the candidates."""
+        """The changed inputs; without any, the arms of the choice made again, and the candidates."""
         row, part = logged.row, logged.part
         bandit_then = await self.bandits.find(bandit.uid, row.bandit_version)
         if bandit_then is None or bandit_then.former is not None:  # it was moved since
@@ -177,10 +177,10 @@ class Explanations:
 async def selected_again(
     pipeline: Pipeline, bandit: Bandit, logged: LoggedChoice, asked: LoggedRequest
 ) -> tuple[SelectionRequest, Selection]:
-    """The request of a logged choice, and what it selects now. Nothing is decided.
+    """The request of a logged choice, and its selection now. Nothing is decided.
 
-    ``bandit``: as it was then. It must not warm up new keys: that would take a slot. ``asked``: what the log
-    says of the request. Raises NoArms, Invalid (a pinned arm is gone), Unavailable.
+    ``bandit``: as it was then. It must not warm up new keys, which takes a slot. ``asked``: the request in
+    the log. Raises NoArms, Invalid (a pinned arm is gone), Unavailable.
     """
     decision, part = logged.decision, logged.part
     key = decision.learner if bandit.record.scope == "per_key" else None

@@ -1,7 +1,7 @@
 """The decision log as a file, streamed: lines of JSON, or Parquet (which needs the extra ``parquet``).
 
-Rows are encoded in a thread, a portion at a time, so that other requests are answered meanwhile and memory
-does not grow with the number of rows.
+Rows are encoded in a thread, a portion at a time: other requests are answered meanwhile, and memory does not
+grow with the number of rows.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Exports:
         self._log = log
         # None waits: an export takes as long as its client reads, so nobody knows when a place is free.
         self._places = Slots("exports", running=AT_ONCE, waiting=0)
-        # One thread for all: the memory that Arrow holds back for each thread is several times a row group's.
+        # One thread for all: Arrow's reserve of memory for each thread is several times a row group's.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="exports")
 
     def close(self) -> None:
@@ -93,8 +93,8 @@ class Exports:
     ) -> AsyncGenerator[bytes, None]:
         """The file of the decisions made at ``from_ms`` or later and before ``to_ms``, in pieces.
 
-        A caller that stops before its end must close it. Cost: some ten microseconds a row, in a thread.
-        Raises NotInstalled, Unavailable (too many exports at once, the store).
+        A caller who stops before the end must close the generator. Cost: some ten microseconds a row, in a
+        thread. Raises NotInstalled, Unavailable (too many exports at once, the store).
         """
         run = partial(asyncio.get_running_loop().run_in_executor, self._thread)
         async with self._places.one():

@@ -1,8 +1,8 @@
-"""Jobs: long work on a log, such as evaluations, that goes on while its clients do something else.
+"""Jobs: long work on a log, such as evaluations, without waiting clients.
 
 The state of a job is in the store, where every process of the service finds it. Its process holds a lease on
-it and writes its progress every ``BEAT_S``; a job that is unfinished and has no lease is lost. A job that was
-deleted is cancelled: at once if its own process was asked, else with the next beat.
+the job and writes its progress every ``BEAT_S``; an unfinished job without a lease is lost. A deleted job is
+cancelled: at once if its own process was asked, else with the next beat.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class JobProgress(Answer, frozen=True):
-    """How many decisions were evaluated, ``of`` how many; null while that is not known."""
+    """The number of evaluated decisions, ``of`` so many; null while unknown."""
 
     schema_name = "EvaluationProgress"
 
@@ -54,8 +54,8 @@ class JobProgress(Answer, frozen=True):
 
 
 class JobHead(Answer, frozen=True):
-    """``state``: ``waiting``, ``running``, ``done``, ``failed``, or ``lost`` where the process that ran it
-    has ended. ``created``: in ms since 1970. ``error``: why it failed, or is lost.
+    """``state``: ``waiting``, ``running``, ``done``, ``failed``, or ``lost`` where its process has ended.
+    ``created``: in ms since 1970. ``error``: why the job failed, or is lost.
     """
 
     schema_name = "EvaluationJobHead"
@@ -68,7 +68,7 @@ class JobHead(Answer, frozen=True):
 
 
 class Job(JobHead, frozen=True):
-    """``result``: once it is done, for an hour."""
+    """``result``: of a finished job, for an hour."""
 
     schema_name = "EvaluationJob"
 
@@ -76,13 +76,13 @@ class Job(JobHead, frozen=True):
 
 
 def new_head(prefix: str = "") -> JobHead:
-    """That of a new job, whose id begins with ``prefix``."""
+    """The head of a new job, whose id begins with ``prefix``."""
     made_ms = time.time_ns() // 1_000_000
     return JobHead(f"{prefix}{made_ms:013x}{secrets.token_hex(8)}", made_ms)
 
 
 class Jobs:
-    """The jobs of all bandits. Each says every ``beat_s`` how it stands; without that its lease ends.
+    """The jobs of all bandits. Each reports every ``beat_s``; without a report its lease ends.
 
     ``uid``: of the bandit whose jobs they are.
     """
@@ -116,13 +116,13 @@ class Jobs:
             self._begin(uid, head, work)
 
     def _begin(self, uid: str, head: JobHead, work: Work) -> None:
-        # In a context of its own: work that is done for a client ends when that has its answer.
+        # In a context of its own: work for a client ends when the client has its answer.
         task = asyncio.create_task(self._run(uid, head, work), context=contextvars.Context())
         self._tasks[head.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(head.id, None))
 
     async def sleep(self, seconds: float) -> None:
-        """What a job calls that does nothing for so long: meanwhile another one may run in its place."""
+        """Pause a job for so long: meanwhile another one may run in its place."""
         self._sleeping += 1
         try:
             await asyncio.sleep(seconds)
@@ -130,11 +130,11 @@ class Jobs:
             self._sleeping -= 1
 
     async def publish(self, uid: str, head: JobHead, result: bytes) -> None:
-        """Show a result of a job that goes on. Raises Unavailable."""
+        """Show a preliminary result of a job. Raises Unavailable."""
         await self._keep(uid, replace(head, state="running"), zlib.compress(result))
 
     async def find(self, uid: str, job_id: str) -> Job:
-        """How a job stands. Raises NotFound, Unavailable."""
+        """The state of a job. Raises NotFound, Unavailable."""
         stored = await self._jobs.read(uid, job_id)
         if stored is None:
             raise NotFound(UNKNOWN)
@@ -148,7 +148,7 @@ class Jobs:
         return [_head(stored) for stored in await self._jobs.jobs(uid)]
 
     async def delete(self, uid: str, job_id: str) -> None:
-        """Drop a job; one that runs is cancelled. Raises NotFound, Unavailable."""
+        """Drop a job; a running one is cancelled. Raises NotFound, Unavailable."""
         if not await self._jobs.delete(uid, job_id):
             raise NotFound(UNKNOWN)  # it may be one of another bandit
         if task := self._tasks.get(job_id):
@@ -189,13 +189,13 @@ class Jobs:
             except Unavailable as error:
                 OUTAGES.warn("an evaluation cannot say how it stands", error)
                 continue
-            # It was deleted by way of another process: a beat is how this one hears of it.
+            # Deleted by way of another process: this one hears so with a beat.
             if outcome == "missing" and task is not None:
                 task.cancel()
                 return
 
     async def _finish(self, uid: str, head: JobHead, result: bytes) -> None:
-        """Say how the job has ended, until the store hears it: for as long as its lease is."""
+        """Report the end of the job, until the store answers: for the time of its lease."""
         for _ in range(self.lease_ms // 1_000):
             try:
                 outcome = await self._keep(uid, head, result)

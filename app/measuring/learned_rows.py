@@ -3,7 +3,7 @@
     counted = counted_in(bandit, rows)
     entries = entries_of(bandit, counted, features, then)  # of which ``fold.fold.learned`` makes learners
 
-All is pure: who calls finds the features that arms had when they were shown.
+All is pure: the caller finds the features of the arms at the time of the exposure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def learner_of(bandit: Bandit, key: str | None) -> LearnerId:
 
 
 def counted_in(bandit: Bandit, rows: Sequence[Row]) -> Sequence[CountedReward]:
-    """The rewards of some decisions that learners count."""
+    """The rewards of some decisions counted by learners."""
     signals = list(bandit.record.signals or ())
     return [
         (row, *counted_reward)
@@ -47,22 +47,22 @@ def counted_in(bandit: Bandit, rows: Sequence[Row]) -> Sequence[CountedReward]:
 
 
 def entries_of(
-    bandit: Bandit, counted: Sequence[CountedReward], features: Matrix, then: Mapping[int, Bandit]
+    bandit: Bandit, counted: Sequence[CountedReward], features: Matrix, bandits_then: Mapping[int, Bandit]
 ) -> Sequence[TimedReward]:
-    """What the fold would get of these rewards, and when each came.
+    """The entries of these rewards for the fold, and the time of each.
 
-    ``features``: of their arms, when they were shown (n, d). ``then``: the bandit as it made the decisions,
-    by version. Raises Invalid: a context is not one of the bandit.
+    ``features``: of their arms, when they were shown (n, d). ``bandits_then``: the bandit as it made the
+    decisions, by version. Raises Invalid: a context of another form than the bandit's.
     """
     record, result = bandit.record, list[TimedReward]()
-    examined = np.array([_examined(row, reward, then) for row, reward, *_ in counted])
+    examined = np.array([_examined(row, reward, bandits_then) for row, reward, *_ in counted])
     joint = examined[:, None] * _joint(bandit, features, [(row, reward.arm) for row, reward, *_ in counted])
     joint = np.ascontiguousarray(joint, dtype="<f8")
     data, size = joint.tobytes(), 8 * joint.shape[1]
     revisions = dict[str, Mapping[str, int]]()
     of_signals = record.defaults()
     for number, (row, reward, default, entry) in enumerate(counted):
-        # Without signals what came before is in the entry: further ones are summed with it.
+        # Without signals earlier rewards are in the entry: further ones are summed with them.
         judged, signal, sums = SignalRef.of(record.signals or {}, reward.signal), 0, True
         if judged is not None:
             signal, sums = judged.place, judged.rule.aggregate == "sum"
@@ -91,8 +91,8 @@ def entries_of(
 
 
 def carried_of(shown: ShownArms) -> Mapping[int, Vector]:
-    """The numbers that tokens carry of arms, by position, where requests named candidates: of what they said
-    of an arm, after its features where it was an arm of the request.
+    """The tokens' numbers of arms, by position, where requests named candidates: the request's numbers of an
+    arm, after its features where it was an arm of the request.
     """
     by_decision, carried = dict[str, Mapping[str, Vector]](), dict[int, Vector]()
     for position, (row, arm) in enumerate(shown):
@@ -113,15 +113,15 @@ def check_contexts(bandit: Bandit, lengths: set[int]) -> None:
         raise Invalid(f"the contexts of the log must be those of the bandit, {expected}")
 
 
-def _examined(row: Row, reward: LoggedReward, then: Mapping[int, Bandit]) -> float:
-    """How likely the place of the arm was looked at, by the terms of its decision."""
-    place, arm = next((place, arm) for place, arm in enumerate(row.arms) if arm.id == reward.arm)
-    return arm.examined or then[row.bandit_version].examination_at(place)
+def _examined(row: Row, reward: LoggedReward, bandits_then: Mapping[int, Bandit]) -> float:
+    """The probability of a look at the place of the arm, by the terms of its decision."""
+    position, arm = next((position, arm) for position, arm in enumerate(row.arms) if arm.id == reward.arm)
+    return arm.examined or bandits_then[row.bandit_version].examination_at(position)
 
 
 def _joint(bandit: Bandit, features: Matrix, shown: ShownArms) -> Matrix:
-    """What learners learn from, of arms in the contexts of their decisions, with what requests said of
-    them. Shapes: (n, d) -> (n, D).
+    """The features for learners, of arms in the contexts of their decisions, with the requests' numbers.
+    Shapes: (n, d) -> (n, D).
     """
     if bandit.context is not None and shown:
         check_contexts(bandit, {len(row.context or ()) for row, _ in shown})
@@ -133,21 +133,21 @@ def _joint(bandit: Bandit, features: Matrix, shown: ShownArms) -> Matrix:
 
 
 def _match_of(shown: ShownArms, match_dim: int) -> Matrix:
-    """What requests said of arms, by the tokens of their decisions. Shapes: -> (n, m)."""
+    """The requests' numbers of arms, by the tokens of their decisions. Shapes: -> (n, m)."""
     numbers = np.zeros((len(shown), match_dim))
-    for position, said in carried_of(shown).items():
-        numbers[position] = said[-match_dim:]
+    for position, carried in carried_of(shown).items():
+        numbers[position] = carried[-match_dim:]
     return numbers
 
 
 def _place_of(row: Row, reward: LoggedReward) -> AtPlace | None:
-    """What a reward weighs at the place of its arm; None: its bandit learned nothing of places."""
+    """The place of a reward's arm and the weight there; None: its bandit learned nothing of places."""
     arm = next(arm for arm in row.arms if arm.id == reward.arm)
     return None if arm.weight is None else AtPlace(arm.place - 1, arm.weight)
 
 
 def _pair_of(row: Row, reward: LoggedReward) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """What is taken off a reward before its key, and its arm, learn from it, of each signal."""
+    """The numbers subtracted from a reward before its key, and its arm, learn, of each signal."""
     arm = next(arm for arm in row.arms if arm.id == reward.arm)
     if arm.effect is None:
         return (), ()

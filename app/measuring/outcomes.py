@@ -1,6 +1,6 @@
 """The value of a decision: the sum of the rewards of its arms, counted as learners count them.
 
-For a bandit with signals it is the weighted sum of the signals, by weights that the caller chooses.
+For a bandit with signals, the weighted sum of the signals, by weights of the caller.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Bounds = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """By which terms decisions are counted.
+    """The terms by which decisions are counted.
 
-    ``default``     what an arm without a reward counts as
-    ``low, high``   of one arm, whether it is rewarded or not; None: nobody knows bounds
+    ``default``     the value of an arm without a reward
+    ``low, high``   bounds for one arm, rewarded or not; None: unknown
     ``weights``     of signals, and ``defaults`` of each; None: there are none
     """
 
@@ -32,11 +32,11 @@ class Terms:
     defaults: Weights = field(default_factory=dict)
 
     def bounds(self, arms: int) -> Bounds | None:
-        """Of a decision with so many arms; None where there are none."""
+        """The bounds of a decision with so many arms; None without bounds."""
         return None if self.low is None or self.high is None else (arms * self.low, arms * self.high)
 
     def of_signal(self, name: str) -> Terms:
-        """Those of one signal by itself. One that came later was never rewarded, and has the default 0."""
+        """The terms of one signal by itself. A later one was never rewarded, and has the default 0."""
         return Terms(self.defaults.get(name, 0.0), None, None, {name: 1.0}, self.defaults)
 
 
@@ -96,7 +96,7 @@ def bounds_of_rule(rule: RewardRule | SignalRule, default: float) -> Bounds | No
 
 
 def value_of(row: Row, terms: Terms) -> tuple[float, bool]:
-    """The reward of a decision, and whether anybody sent one for it, of a signal that is weighed.
+    """The reward of a decision, and whether anybody sent one, of a weighed signal.
 
     Rewards of an arm are added, and replace the arm's default.
     """
@@ -107,7 +107,7 @@ def value_of(row: Row, terms: Terms) -> tuple[float, bool]:
 
 
 def counted_rewards(row: Row, terms: Terms) -> tuple[dict[str, float], bool]:
-    """What each arm has earned that has a reward or a default, and whether anybody sent one."""
+    """The earnings of each arm with a reward or a default, and whether anybody sent one."""
     if terms.weights is not None:
         return _counted_signals(row, terms, terms.weights)
     sent, assumed = dict[str, float](), dict[str, float]()
@@ -120,7 +120,7 @@ def counted_rewards(row: Row, terms: Terms) -> tuple[dict[str, float], bool]:
 
 
 def _counted_signals(row: Row, terms: Terms, weights: Weights) -> tuple[dict[str, float], bool]:
-    """A signal that came replaces its default; the other signals of the arm keep theirs."""
+    """A received signal replaces its default; the other signals of the arm keep theirs."""
     sent = dict[tuple[str, str], float]()
     for reward in row.rewards:
         if reward.signal is not None:

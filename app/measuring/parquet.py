@@ -1,12 +1,12 @@
 """Rows of the decision log as Parquet, a part of the file at a time. Needs the extra ``parquet`` (pyarrow).
 
-It is a file of its own because a service without the extra must not import it.
+A module of its own, since a service without the extra must not import pyarrow.
 
-A row that is read back is the row as JSON, with these exceptions: ``timestamp`` of a decision and of a reward
+A row read back is the row as JSON, with these exceptions: ``timestamp`` of a decision and of a reward
 is its ``time`` as a timestamp of UTC; ``filter``, ``weights`` and ``barred``, whose shapes vary, are JSON
 text. A bandit without signals has neither ``weights`` nor the ``signal`` of rewards; ``revised`` is there
 only where the last reward counts, ``prior_version`` only with a learned prior, ``agreement`` only with a
-holdout that serves candidates, ``examined`` and ``weight`` of arms only where places are learned.
+holdout of candidates, ``examined`` and ``weight`` of arms only where places are learned.
 """
 
 from __future__ import annotations
@@ -129,13 +129,13 @@ class ParquetEncoder:
             or sum(batch.nbytes for batch in self._batches) >= self._group_bytes
         ):
             self._write_group()
-        return self._sink.taken()
+        return self._sink.take_written()
 
     def end(self) -> bytes:
         """The rest of the file. Without it the file cannot be read."""
         self._write_group()
         self._writer.close()
-        return self._sink.taken()
+        return self._sink.take_written()
 
     def _write_group(self) -> None:
         if self._batches:
@@ -145,7 +145,7 @@ class ParquetEncoder:
 
 
 class _Sink(io.RawIOBase):
-    """A file that hands on what is written to it."""
+    """A file which hands on all written bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,8 +164,8 @@ class _Sink(io.RawIOBase):
     def tell(self) -> int:
         return self._size
 
-    def taken(self) -> bytes:
-        """What was written since this was last called."""
+    def take_written(self) -> bytes:
+        """The bytes written since the last call."""
         result = b"".join(self._pieces)
         self._pieces.clear()
         return result
@@ -191,5 +191,5 @@ def _attribute(column: str) -> str:
 
 
 def _listed(numbers: object) -> object:
-    """Of each signal; a bandit without signals has one number."""
+    """A list of each signal's number; a bandit without signals has one number."""
     return [numbers] if isinstance(numbers, float) else numbers

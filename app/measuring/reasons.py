@@ -1,9 +1,9 @@
-"""Which rewards of a key speak for an arm: "because of A, B and C", where columns of features have no names.
+"""Reasons for an arm: the rewards of a key which speak for it, where columns of features have no names.
 
 The estimate of a linear learner is linear in its rewards: reward r_i of features x_i adds x^T V^-1 x_i r_i
-to that of an arm x. So the parts are exact. They are of rewards in the log since the bandit has its
-catalogue. With arm effects r_i is a reward less the effect that its arm was served with, as a key learns it;
-at a place that is looked at with probability p, and where a reward weighs w, x_i is w^(1/2) p times the
+to the estimate of an arm x. So the parts are exact. They are of rewards in the log since the bandit has its
+catalogue. With arm effects r_i is a reward less the served effect of its arm, as a key learns it;
+at a place looked at with probability p, and with a weight w of rewards, x_i is w^(1/2) p times the
 features, and r_i w^(1/2) times the reward less p times the effect.
 """
 
@@ -43,9 +43,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyRewards:
-    """Rewards that a learner has, and what it ``learned`` of them. Shapes: features (n, D), else (n,).
+    """Rewards of a learner, and the ``learned`` sums. Shapes: features (n, D), else (n,).
 
-    ``features``, ``learned``: as the fold has both, times the root of what the reward weighs.
+    ``features``, ``learned``: as the fold has both, times the root of the reward's weight.
     """
 
     arms: Sequence[str]
@@ -54,8 +54,8 @@ class KeyRewards:
     learned: Vector
 
     def reasons(self, posterior: Posterior, features: Matrix) -> list[list[Reason]]:
-        """The rewards that add most to the estimate of each arm, the largest first; of an arm of several
-        rewards their sum.
+        """The rewards with the largest parts in the estimate of each arm, the largest first; an arm with
+        several rewards counts with their sum.
 
         Shapes: features (k, D) of arms. Cost: O(D^2) for each arm and reward.
         """
@@ -73,7 +73,7 @@ class KeyRewards:
 
 
 def has_reasons(bandit: Bandit) -> bool:
-    """Whether rewards of a key can be told apart in what its learner knows, and its columns have no names."""
+    """True if the rewards of a key can be told apart in the learner's sums, and its columns have no names."""
     record = bandit.record
     is_plain = record.context is None and not record.signals and not isinstance(record.position, PositionRule)
     is_whole = record.key_half_life_s is None

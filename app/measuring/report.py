@@ -1,16 +1,16 @@
-"""What the policy and the holdout have earned, and whether the difference can be chance.
+"""Reports on the earnings of the policy and the holdout, and whether the difference can be chance.
 
 Notation
     value       of a decision: the sum of the rewards of its arms (``outcomes``)
-    stage       decisions that were made with one share of the holdout (``stages``)
-    unit        what is drawn for a group: the keys of a per_key bandit, the decisions of a global one
-    ungrouped   decisions without a group: of a bandit without a holdout, of the time before it had one, and
-                baselines that callers asked for
-    look        of keys, when intervals are made anew: means and the lift are of the same decisions as these
+    stage       decisions made with one share of the holdout (``stages``)
+    unit        drawn for a group: the keys of a per_key bandit, the decisions of a global one
+    ungrouped   decisions without a group: of a bandit without a holdout, of the time before, and baselines of
+                callers
+    look        of keys, when intervals are made anew: means and the lift are of the same decisions as the
+                intervals
 
-Only groups that were drawn at the same time are compared. So decisions from while the holdout was all or
-nothing are counted apart where there are others. So are ungrouped ones, which are those of the policy where
-there are no others.
+Only groups drawn at the same time are compared. So decisions from while the holdout was all or nothing are
+counted apart where there are others. So are ungrouped ones, which are the policy's where there are no others.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ REASONS: Mapping[Unit, Mapping[Missing, str]] = {
 
 @dataclass(slots=True)
 class Places:
-    """What lists of several arms have earned by place. ``settle`` takes up what was added.
+    """The earnings of lists of several arms by place. ``settle`` takes up added rows.
 
     ``counts``, ``totals``   of all lists. Shapes: (K,)
-    ``random``    of those that were drawn at random, with no arm pinned
+    ``random``    of lists drawn at random, without a pinned arm
     """
 
     counts: Vector = field(default_factory=lambda: np.zeros(MOST_PLACES))
@@ -114,17 +114,17 @@ class Places:
         return [
             PlaceReport(
                 group,
-                place + 1,
-                int(self.counts[place]),
-                float(self.totals[place] / self.counts[place]),
+                position + 1,
+                int(self.counts[position]),
+                float(self.totals[position] / self.counts[position]),
                 *((estimate.value, estimate.interval) if estimate else ()),
             )
-            for place, estimate in zip_longest(range(np.count_nonzero(self.counts)), estimates)
+            for position, estimate in zip_longest(range(np.count_nonzero(self.counts)), estimates)
         ]
 
 
 def is_random(row: Row) -> bool:
-    """Whether the holdout was served this list by chance: where it has the same arms each is certain."""
+    """True if the holdout's list was drawn by chance: where it always has the same arms each is certain."""
     first = row.arms[0].propensity if row.group == "holdout" else None
     return first is not None and first < 1.0 and not any(arm.pinned for arm in row.arms)
 
@@ -150,9 +150,9 @@ class Agreements:
 class ReportFold:
     """Takes up rows in the order of time, and reports on those so far.
 
-    Its memory is that of the buckets, and of the keys where they are the unit. ``level``: of each interval.
+    Its memory grows with the buckets, and with the keys where they are the unit. ``level``: of each interval.
 
-    ``bucket_ms``: how long a bucket is; None: no buckets are made. They begin at multiples of it.
+    ``bucket_ms``: length of a bucket; None: no buckets are made. They begin at its multiples.
     ``share``: of the holdout, now; None: there is none.
     """
 
@@ -182,7 +182,7 @@ class ReportFold:
     ) -> None:
         """Count decisions. ``terms``: by version of the bandit. Cost: some microseconds a row.
 
-        ``shares``: of the holdout, by version; of others it is that of now. Raises Invalid (bucket_s): there
+        ``shares``: of the holdout, by version; for others the present one. Raises Invalid (bucket_s): there
         would be too many buckets.
         """
         for row in rows:
@@ -202,13 +202,13 @@ class ReportFold:
                 stages = self._undrawn if share in {0.0, 1.0} else self._drawn
             group: GroupNumber = 1 if row.group == "holdout" else 0
             stages.add(share, group, row.key, value, bounds, rewarded=rewarded)
-        for each in (self._drawn, self._undrawn, self._ungrouped):
-            each.settle()
+        for family in (self._drawn, self._undrawn, self._ungrouped):
+            family.settle()
         for places in self._places.values():
             places.settle()
 
     def report(self, complete_from: int | None = None) -> Report:
-        """What there is to say so far. Cost: O(1), and the buckets."""
+        """The report so far. Cost: O(1), and the buckets."""
         stages, others = self._compared()
         compared = stages.intervals()
         totals = stages.totals(compared.weights)
@@ -228,12 +228,12 @@ class ReportFold:
             next_look=compared.next_look,
             interval_kind=compared.kind,
             interval_decisions=compared.decisions,
-            ungrouped=sum(each.decisions for each in others),
+            ungrouped=sum(family.decisions for family in others),
             buckets=self._shown_buckets(names),
             places=[
                 place_report
-                for name, own in zip(GROUPS, names, strict=True)
-                for place_report in self._places[own].report(name, level=self._level)
+                for name, names_of_group in zip(GROUPS, names, strict=True)
+                for place_report in self._places[names_of_group].report(name, level=self._level)
             ],
             warnings=[
                 f"{name}: {REASONS[self._unit][why]}{self._when(name, why, needed)}"
@@ -249,7 +249,7 @@ class ReportFold:
         )
 
     def _when(self, name: GroupName, why: Missing, needed: int | None) -> str:
-        """From how many of its unit on a group can have an interval, and what gives it one earlier."""
+        """The number of units from which on a group can have an interval, and the way to an earlier one."""
         words = ""
         if why == "uneven" and needed is not None:
             words = f"; by what was seen that takes {_two_digits(needed)} {self._unit}s at least"
@@ -261,21 +261,21 @@ class ReportFold:
         return words
 
     def _compared(self) -> tuple[Stages, Sequence[Stages]]:
-        """The decisions of the report, and those that are counted apart.
+        """The decisions of the report, and the ones counted apart.
 
-        Of those with a group, those that were drawn for it; without any, those of a holdout that was all, or
-        nothing; without these, those without a group.
+        The report has the decisions drawn for a group; without any, those of a holdout of all or nothing;
+        without these, those without a group.
         """
         families = [self._drawn, self._undrawn, self._ungrouped]
-        shown = next((each for each in families if each.decisions), self._drawn)
-        return shown, [each for each in families if each is not shown]
+        shown = next((family for family in families if family.decisions), self._drawn)
+        return shown, [family for family in families if family is not shown]
 
     def _names(self, shown: Stages) -> Sequence[str | None]:
         """Under which groups of rows the policy and the holdout of the report are."""
         return (None, "holdout") if shown is self._ungrouped else GROUPS
 
     def _reported_stages(self, shown: Stages, weights: Sequence[float]) -> list[ReportedStage]:
-        """Those in which the holdout was all or nothing come before the others."""
+        """The stages in the answer: those in which the holdout was all or nothing come before the others."""
         drawn = self._drawn.reported(weights if shown is self._drawn else ())
         return [*self._undrawn.reported(()), *drawn]
 
@@ -367,7 +367,7 @@ class Reports:
 
 
 def share_of(bandit: Bandit) -> float | None:
-    """The share of its holdout; None: it has none."""
+    """The share of its holdout; None without one."""
     return None if bandit.record.holdout is None else bandit.record.holdout.share
 
 
@@ -388,7 +388,7 @@ def _with_signals(bandit: Bandit, reports: Mapping[str | None, Report]) -> Repor
 
 
 def _guardrail(rule: GuardrailRule, part: SignalReport) -> Guardrail:
-    """By the interval of the policy; without one nothing is known."""
+    """The state of a guardrail, by the interval of the policy; unknown without one."""
     policy = part.groups[0]
     state: GuardrailState = "unknown"
     if policy.interval is not None:

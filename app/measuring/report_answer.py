@@ -1,4 +1,4 @@
-"""What a report says, as it is answered: groups, their difference, places, buckets, signals, guardrails."""
+"""The answer of a report: groups, their difference, places, buckets, signals, guardrails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GuardrailState = Literal["kept", "broken", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
-    """Decisions of a group. ``rewarded``: those with a reward that somebody sent. ``mean_reward``: of these
+    """Decisions of a group. ``rewarded``: decisions with a reward sent by somebody. ``mean_reward``: of these
     decisions; null without any. Where several stages count, the mean of their means by their weights.
     """
 
@@ -36,10 +36,10 @@ class GroupReport(GroupCounts):
 
 @dataclass(frozen=True, slots=True)
 class PlaceReport:
-    """What the arms at one place of longer lists have earned. ``place``: from 1.
+    """The earnings of arms at one place of longer lists. ``place``: from 1.
 
-    ``examination``: of the holdout, where it is served random lists: how likely the place is looked at,
-    relative to the first, by the position-based model. ``interval`` holds that at all looks together.
+    ``examination``: of the holdout, of random lists: how likely the place is looked at, relative to the
+    first, by the position-based model. ``interval`` holds at all looks together.
     """
 
     group: GroupName
@@ -52,7 +52,7 @@ class PlaceReport:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """The mean reward of the policy less that of the holdout, compared within each stage of one share."""
+    """The mean reward of the policy less the holdout's, compared within each stage of one share."""
 
     value: float | None
     interval: Interval | None
@@ -60,8 +60,8 @@ class Lift:
 
 @dataclass(frozen=True, slots=True)
 class ReportedStage:
-    """Decisions that were made with one share of the holdout, so far. ``policy``, ``holdout``: how many each
-    group has. ``weight``: how much the stage counts in means and lift, 0 to 1; 0 while a group has too few.
+    """Decisions made with one share of the holdout, so far. ``policy``, ``holdout``: their number in each
+    group. ``weight``: how much the stage counts in means and lift, 0 to 1; 0 while a group has too few.
     """
 
     share: float | None
@@ -72,9 +72,9 @@ class ReportedStage:
 
 @dataclass(frozen=True, slots=True)
 class AgreementReport:
-    """How often the policy would have shown what a holdout of candidates was served. ``decisions``: beside
-    which it ranked. ``same_first``: in which share of them the first arm was the same. ``overlap``: the share
-    of arms that both lists have, on average. Pinned arms are left out of both.
+    """The agreement of the policy with the lists of a holdout of candidates. ``decisions``: beside which the
+    policy ranked. ``same_first``: the share of them with the same first arm. ``overlap``: the share of common
+    arms, on average. Pinned arms are left out of both.
     """
 
     decisions: int
@@ -91,7 +91,7 @@ class Bucket(Answer, frozen=True, rename={"from_ms": "from"}):
 
 @dataclass(frozen=True, slots=True)
 class SignalReport:
-    """What one signal came to: as the groups and the lift of the sum."""
+    """The result of one signal: as the groups and the lift of the sum."""
 
     signal: str
     groups: list[GroupReport]
@@ -123,7 +123,7 @@ class ReportedMove(Answer, frozen=True, rename={"left": "from", "joined": "to"})
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``unit``: what intervals take as drawn: the keys of a per_key bandit, the decisions of a global one.
+    """``unit``: drawn for the groups: the keys of a per_key bandit, the decisions of a global one.
 
     ``decisions``           of both groups, so far
     ``as_of_decisions``     groups and lift, with their intervals, are of the first so many of them: with keys
@@ -131,14 +131,14 @@ class Report:
     ``next_look``           at how many decisions they are made anew; null: at each
     ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
     ``interval_decisions``  the same as ``as_of_decisions``, as it was named first
-    ``ungrouped``           decisions that are not compared: made before there was a holdout, while its share
+    ``ungrouped``           decisions without comparison: made before there was a holdout, while its share
                             was 0 or 1, or for a baseline
-    ``stages``              the shares that the holdout had in this time, the earliest first
-    ``places``              of decisions with several arms: what each place has earned, the first hundred
+    ``stages``              the shares of the holdout in this time, the earliest first
+    ``places``              of decisions with several arms: the earnings of each place, the first hundred
     ``warnings``            why a group has no interval, whether the policy is the worse one, or why there are
                             no decisions
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; null: as asked
-    ``agreement``           of a holdout that serves candidates, in all of its decisions; null: it has none
+    ``agreement``           of a holdout of candidates, in all of its decisions; null: none
     ``moves``               of the bandit to other catalogues in this time, the earliest first; absent: none
 
     Of a bandit with signals groups and lift are of the sum by its current ``weights``. All intervals, of the

@@ -1,7 +1,7 @@
-"""The decisions of two groups, counted apart for each share that the holdout had, and what joins them.
+"""The decisions of two groups, counted apart for each share of the holdout, and their joint figures.
 
-A stage is all decisions that were made with one share of the holdout. Groups are compared within stages
-(``shortlist.evaluation.stages``), so that a change of the share is no difference between the groups.
+A stage is all decisions made with one share of the holdout. Groups are compared within stages
+(``shortlist.evaluation.stages``), so a change of the share is no difference between the groups.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shortlist.evaluation.two_groups import (
 
 @dataclass(slots=True)
 class Counts:
-    """Of some decisions."""
+    """Counts of some decisions."""
 
     decisions: int = 0
     rewarded: int = 0
@@ -60,7 +60,9 @@ class Stage:
 
 
 class GroupTotals(NamedTuple):
-    """Of a group in the stages that count. ``mean``: of their means, weighted; None without decisions."""
+    """Totals of a group in the stages which count. ``mean``: of their means, weighted; None without
+    decisions.
+    """
 
     decisions: int
     rewarded: int
@@ -91,27 +93,27 @@ class Stages:
         stage = self._stages.get(share)
         if stage is None:
             stage = self._stages[share] = Stage(len(self._stages))
-        own = stage.groups[group]
-        own.counts.add(value, rewarded=rewarded)
+        counts = stage.groups[group]
+        counts.counts.add(value, rewarded=rewarded)
         if self._unit == "decision":
-            own.values.add(value, bounds)
+            counts.values.add(value, bounds)
         elif self._by_key.add(group, key, value, bounds, stage=stage.number):
-            for each in self._groups():
-                each.at_look = replace(each.counts)
+            for groups_of_stage in self._groups():
+                groups_of_stage.at_look = replace(groups_of_stage.counts)
 
     def settle(self) -> None:
-        for each in self._groups():
-            each.values.settle()
+        for groups_of_stage in self._groups():
+            groups_of_stage.values.settle()
 
     def intervals(self) -> GroupIntervals:
-        """What there is to say so far, or at the last look. Cost: O(S)."""
+        """The intervals so far, or at the last look. Cost: O(S)."""
         if self._unit == "key":
             return self._by_key.intervals()
         values = [(one.values, other.values) for one, other in self._pairs()]
         return joined_intervals(values, level=self._level)
 
     def totals(self, weights: Sequence[float]) -> tuple[GroupTotals, GroupTotals]:
-        """Both groups in the stages that count with ``weights``, which are those of ``intervals``."""
+        """Both groups in the stages which count with ``weights``, as of ``intervals``."""
         return self._totals(0, weights), self._totals(1, weights)
 
     def reported(self, weights: Sequence[float]) -> list[ReportedStage]:
@@ -129,7 +131,7 @@ class Stages:
             if weight > 0.0
         ]
         decisions = sum(counts.decisions for counts, _ in parts)
-        # Where the group has no decisions in a stage that counts, that stage counts alone.
+        # Where the group has no decisions in a counting stage, this stage counts alone.
         mean = sum(weight * (counts.mean or 0.0) for counts, weight in parts) if decisions else None
         return GroupTotals(decisions, sum(counts.rewarded for counts, _ in parts), mean)
 

@@ -1,10 +1,10 @@
 """One-shot maximum inner product search and nearest neighbours, over catalogues and over given vectors.
 
-A method is a row of ``METHODS``, which says what it does and what it promises. Vectors of a request are read
+A method is a row of ``METHODS``, with its two searches and its promise. Vectors of a request are read
 in rows, as they came. Nothing is prepared for them, so a sampled coordinate takes longer than in the blocked
-copy of a catalogue; the number of reads is that of the algorithm. The plan of a search depends on what reads
-cost. Without a seed these costs are measured on this machine; with a seed they are the constants ``SEEDED``,
-so that the same seed gives the same answer on every machine.
+copy of a catalogue; the number of reads is the algorithm's. The plan of a search depends on the costs of
+reads. Without a seed these costs are measured on this machine; with a seed they are the constants ``SEEDED``,
+and the same seed gives the same answer on every machine.
 
 Notation
     n, N        number of arms, of coordinates
@@ -75,7 +75,7 @@ WAITING = 32
 
 @dataclass(frozen=True, slots=True)
 class MipsRequest:
-    """What a caller asks for: the ``k`` best arms for a query.
+    """A caller's request: the ``k`` best arms for a query.
 
     With probability at least 1 - ``delta`` the k-th arm is within ``epsilon`` of the k-th best, in units of
     the mean over coordinates. ``value_range`` bounds every coordinate's term of the objective. ``seed`` fixes
@@ -98,9 +98,9 @@ class MipsRequest:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueJob:
-    """One request over a catalogue as it is now. Shapes: query (N,).
+    """One request over a catalogue of this moment. Shapes: query (N,).
 
-    ``uid`` is the catalogue's, as a number: with it no caller can foresee what a seed draws. ``independent``
+    ``uid`` is the catalogue's, as a number: no caller can foresee the draws of a seed. ``independent``
     returns the arms as each of the independent solvers searches them.
     """
 
@@ -135,7 +135,7 @@ class MipsSearch:
     among_arms: Callable[[Snapshot, Vector, MipsRequest], Answer] | None = None
     proposed: bool = False
 
-    def among(self, snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answer:
+    def in_snapshot(self, snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answer:
         """Search the arms of a snapshot that a filter has thinned out. Rows are those of the snapshot."""
         if self.among_arms is not None:
             return self.among_arms(snapshot, query, request)
@@ -334,7 +334,7 @@ class Mips:
     async def search(
         self, catalogue: Catalogue, request: MipsRequest, arm_filter: Filter | None = None
     ) -> MipsResult:
-        """Search the arms of a catalogue that ``arm_filter`` lets in. Raises NoArms, DimensionMismatch,
+        """Search the arms of a catalogue matched by ``arm_filter``. Raises NoArms, DimensionMismatch,
         Invalid, Unavailable.
         """
         started = time.perf_counter()
@@ -346,7 +346,7 @@ class Mips:
             raise no_arms(catalogue, arm_filter)
         search = METHODS[request.method]
         if arm_filter is not None:
-            answer = await self._work.run(lambda: search.among(snapshot, query, request))
+            answer = await self._work.run(lambda: search.in_snapshot(snapshot, query, request))
             ids = [snapshot.id_of(row) for row in answer.rows.tolist()]
         else:
             prepared = self.copies.prepare(catalogue)

@@ -138,7 +138,7 @@ async def quotas_of(number: int) -> KnownQuotas:
     """What a process knows of so many quotas, of which every fourth is closed for the day."""
     known = KnownQuotas(lambda: 0.0)
     rules = [QuotaRule(MOST, {"campaign": n}, per_s=86_400) for n in range(number)]
-    records = {f"{n}": BanditQuota.made(f"{n}", f"{n:016}", rule).record for n, rule in enumerate(rules)}
+    records = {f"{n}": BanditQuota.of_rule(f"{n}", f"{n:016}", rule).record for n, rule in enumerate(rules)}
     closed = {name: DAY_MS for name in records if int(name) % 4 == 0}
     await known.replace(QuotasNow(0, "1-0", records, closed))
     return known

@@ -433,7 +433,7 @@ async def test_a_bandit_has_so_many_quotas_and_no_more(api: Api):
     bandit = await service.bandits.get("b")
     # As other processes write them; over HTTP it takes a minute.
     rule = QuotaRule(5, filter={"campaign": 0})
-    stored = [BanditQuota.made(f"f{number}", f"{number:016x}", rule) for number in range(MAX_QUOTAS - 2)]
+    stored = [BanditQuota.of_rule(f"f{number}", f"{number:016x}", rule) for number in range(MAX_QUOTAS - 2)]
     for start in range(0, len(stored), 500):
         puts = (
             service.store.quotas.put(

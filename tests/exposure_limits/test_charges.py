@@ -20,7 +20,7 @@ ROWS: Any = None  # in place of a snapshot: ``QuotaOfRow`` reads none
 
 
 async def put(store: Store, name: str, most: int) -> None:
-    quota = BanditQuota.made(name, "0" * 16, QuotaRule(most, {"campaign": int(name)}))
+    quota = BanditQuota.of_rule(name, "0" * 16, QuotaRule(most, {"campaign": int(name)}))
     assert await store.quotas.put(UID, name, quota.record, b"", quota.rule.terms(quota.uid), most=9_999)
 
 
@@ -36,7 +36,7 @@ async def test_an_answer_says_how_many_are_left_for_a_list():
     store = StoreByClock(OwnClock(), {"0": QuotaRule(5, {"campaign": 0}, per_s=60.0)})
     process = await process_of(store)
     assert await process.charge(ROWS, [0, 0, 0])
-    assert {quota.id: left for quota, left in process.known.few(4).items()} == {"0": 2}
+    assert {quota.id: left for quota, left in process.known.nearly_closed(4).items()} == {"0": 2}
 
 
 async def test_a_caller_that_leaves_takes_no_answer_from_others():

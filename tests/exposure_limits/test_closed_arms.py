@@ -81,7 +81,7 @@ class Catalogue:
             self.filters[name] = parse({filter_field: value})
             if self.draw.random() < 0.2:
                 rule = QuotaRule(1, arm=f"a{self.draw.randrange(ARMS)}")
-            self.quotas[name] = BanditQuota.made(name, "0" * 16, rule)
+            self.quotas[name] = BanditQuota.of_rule(name, "0" * 16, rule)
             self.members.add(self.quotas[name])
 
     def step(self) -> None:
@@ -152,7 +152,7 @@ def test_pins_are_left_that_all_their_quotas_allow_the_first_ones_first():
     documents = [((), {"campaign": number}) for number in (1, 1, 1, 2)]
     catalogue.index.describe([*"abcd"], documents)
     snapshot = catalogue.index.snapshot()
-    one, two = (BanditQuota.made(f"q{n}", "0" * 16, QuotaRule(5, {"campaign": n})) for n in (1, 2))
+    one, two = (BanditQuota.of_rule(f"q{n}", "0" * 16, QuotaRule(5, {"campaign": n})) for n in (1, 2))
     for quota in (one, two):
         catalogue.members.add(quota)
     pins = [(arm, snapshot.table.row_of(arm)) for arm in "abcd"] + [("gone", -1)]

@@ -22,7 +22,7 @@ UID = "0123456789abcdef"
 
 async def put(store: Store, name: str, rule: QuotaRule, uid: str) -> None:
     before = (await store.quotas.changes(UID, "")).records.get(name, b"")  # type: ignore[union-attr]
-    quota = BanditQuota.made(name, uid, rule)
+    quota = BanditQuota.of_rule(name, uid, rule)
     assert await store.quotas.put(UID, name, quota.record, before, rule.terms(uid), most=99)
 
 
@@ -88,7 +88,7 @@ async def test_of_more_than_a_thousand_it_is_not_known_which(store: Store):
     process = BanditQuotas(store.quotas, UID, known)
     for number in range(1_001):
         rule, uid = QuotaRule(0, arm=f"a{number}"), f"{number:016}"
-        quota = BanditQuota.made(f"q{number}", uid, rule)
+        quota = BanditQuota.of_rule(f"q{number}", uid, rule)
         await store.quotas.put(UID, quota.id, quota.record, b"", rule.terms(uid), most=9_999)
         if number >= 999:
             await process.poll()

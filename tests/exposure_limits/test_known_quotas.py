@@ -17,7 +17,7 @@ UID = "0" * 16
 
 
 def record(rule: QuotaRule) -> bytes:
-    return BanditQuota.made("", UID, rule).record
+    return BanditQuota.of_rule("", UID, rule).record
 
 
 def of_campaign(most: int) -> bytes:
@@ -104,7 +104,7 @@ async def test_few_are_those_that_a_list_might_use_up():
     known = await knowing(clock, few=of_campaign(3), many=of_campaign(FEW), arm=arm)
 
     def few(places: int) -> dict[str, int]:
-        return {quota.id: left for quota, left in known.few(places).items()}
+        return {quota.id: left for quota, left in known.nearly_closed(places).items()}
 
     assert few(1) == {}
     assert few(3) == {}

@@ -88,7 +88,7 @@ class Process:
         """A list of arms, and what was charged: nothing if it is deferred. Empty where none is eligible."""
         for _ in range(20):
             snapshot = index.snapshot()
-            closed, few = self.own.known.closed(), self.own.known.few(k)
+            closed, few = self.own.known.closed(), self.own.known.nearly_closed(k)
             eligible = (await closed.eligible(snapshot)).eligible().tolist()
             pins = [(row, row) for row in draw.sample(eligible, len(eligible))]
             chosen = closed.eligible_pins(pins, snapshot, few)[:k]

@@ -24,7 +24,7 @@ UID = "0123456789abcdef"
 
 
 async def put(store: Store) -> None:
-    quota = BanditQuota.made("q", "0" * 16, QuotaRule(1, arm="a"))
+    quota = BanditQuota.of_rule("q", "0" * 16, QuotaRule(1, arm="a"))
     assert await store.quotas.put(UID, "q", quota.record, b"", quota.rule.terms(quota.uid), most=9)
 
 

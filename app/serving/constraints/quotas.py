@@ -60,7 +60,7 @@ class QuotaConstraint(Constraint):
 
 def view_of(quotas: BanditQuotas, request: SelectionRequest) -> View:
     """The arms left by quotas now. A pinned arm of a closed quota is left out."""
-    closed, nearly_closed = quotas.known.closed(), quotas.known.few(request.k + len(request.pins))
+    closed, nearly_closed = quotas.known.closed(), quotas.known.nearly_closed(request.k + len(request.pins))
     unpinned, left = set[str](), defaultdict[str, dict[tuple[ValueKind, Value], int]](dict)
     if request.pins:
         all_arms = request.whole

@@ -64,7 +64,7 @@ WAITING = 256
 
 @dataclass(frozen=True, slots=True)
 class ResultsReceipt:
-    """What became of a batch of results: how many were new, how many were known already."""
+    """The outcome of a batch of results: numbers of new ones, and of repeated ones."""
 
     observed: int
     duplicate: int
@@ -114,12 +114,12 @@ class Campaigns(Generic[P, S, Q_co]):
         data = with_uid(uid, CampaignRecord(seed, pack(parameters)))
         # Before it is stored: parameters that the algorithm refuses must not become a campaign.
         await self._compute(self._algorithm.start, parameters, seed_of(uid, seed))
-        standing = await self._logs.create(self._algorithm.kind, name, data)
-        _, existing = split_uid(standing, CampaignRecord)
+        stored = await self._logs.create(self._algorithm.kind, name, data)
+        _, existing = split_uid(stored, CampaignRecord)
         different = differing(unpack(existing.parameters, self._algorithm.parameters), parameters)
         if different := different + ["seed"] * (existing.seed != seed):
             raise Conflict(f"a campaign with this id exists and has another {', '.join(different)}")
-        return await self.get(name), standing == data
+        return await self.get(name), stored == data
 
     async def get(self, name: str) -> Campaign[P, S]:
         """The campaign after every event that is stored by now. Raises NotFound."""
@@ -196,16 +196,20 @@ class Campaigns(Generic[P, S, Q_co]):
 
     async def _current(self, name: str) -> Campaign[P, S]:
         """The campaign after every stored event. Those that are not known here yet are read and folded."""
-        known = self._known.get(name)
+        campaign = self._known.get(name)
         while True:
-            stored = await self._read(name, known.uid if known else "", known.position if known else 0)
+            stored = await self._read(
+                name, campaign.uid if campaign else "", campaign.position if campaign else 0
+            )
             # Another uid: the campaign was deleted and made again under its name.
-            if known is None or stored.events or not stored.record.startswith(known.uid.encode()):
-                known = await self._keep(await self._compute(advance, self._algorithm, name, known, stored))
+            if campaign is None or stored.events or not stored.record.startswith(campaign.uid.encode()):
+                campaign = await self._keep(
+                    await self._compute(advance, self._algorithm, name, campaign, stored)
+                )
             # A full page: there may be more events.
             count = len(stored.events)
-            if known.position == stored.position + count and count < self._read_events:
-                return known
+            if campaign.position == stored.position + count and count < self._read_events:
+                return campaign
 
     async def _read(self, name: str, uid: str, position: int) -> StoredEventLog:
         stored = await self._logs.read(

@@ -45,7 +45,7 @@ CenterMethod = Literal["ds_ucb", "ds_ts", "naive", "random"]
 
 @dataclass(frozen=True, slots=True)
 class CentersRequest:
-    """What a caller asks of a catalogue.
+    """A caller's request for centres.
 
     With probability at least 1 - ``delta`` every centre was, when it was chosen, within ``epsilon`` of the
     farthest arm, in units of |u - v|^2 / m. ``ci`` names the confidence interval (``kcenter.intervals``),
@@ -135,9 +135,9 @@ class Layouts:
 
     def of(self, uid: str, version: int, points: Callable[[], Points]) -> Coordinates:
         """The layout of a version of a catalogue. One that is too large to be kept is made every time."""
-        held = self._layouts.get(uid)
-        if held is not None and held[0] == version:
-            return held[1]
+        versioned = self._layouts.get(uid)
+        if versioned is not None and versioned[0] == version:
+            return versioned[1]
         layout = blocked(points(), rng=np.random.default_rng((int(uid, 16), version)))
         self._layouts.drop(uid)
         if layout.blocks.nbytes <= self._capacity:

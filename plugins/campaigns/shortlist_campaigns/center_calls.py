@@ -113,7 +113,7 @@ class CenterToldView(BaseModel):
 
 
 class CenterCampaignView(BaseModel):
-    """Where a campaign stands. ``radius`` is estimated from the answers, for all centres but the last."""
+    """The state of a campaign. ``radius`` is estimated from the answers, for all centres but the last."""
 
     id: str
     method: str
@@ -138,8 +138,8 @@ async def create(body: CenterCampaignBody, center_campaigns: Provided[CenterCamp
     if len(body.points) * body.k > MAX_CENTER_PAIRS:
         raise Invalid(f"points x k must not be more than {MAX_CENTER_PAIRS:,}", path=())
     parameters = CenterParameters(**body.model_dump(exclude={"id", "seed"}))
-    made, new = await center_campaigns.create(body.id, parameters, seed=body.seed)
-    return reply(await _view(made), 201 if new else 200)
+    campaign, new = await center_campaigns.create(body.id, parameters, seed=body.seed)
+    return reply(await _view(campaign), 201 if new else 200)
 
 
 @router.get("", response_model=Page[CampaignName])
@@ -159,7 +159,7 @@ async def ask(
     asked, queries = await center_campaigns.ask(campaign, body.count)
     points = asked.parameters.points
     shown = [
-        QueryView(asked.pull_id(each.number), [points[point] for point in each.pair]) for each in queries
+        QueryView(asked.pull_id(query.number), [points[point] for point in query.pair]) for query in queries
     ]
     return QueriesView(shown, asked.state.done)
 

@@ -40,7 +40,7 @@ Event = PullsAsked | ResultsTold
 
 
 class CampaignRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What a campaign was made with. ``seed`` None: its seed follows from its uid (``fold.seed_of``)."""
+    """The record of a campaign. ``seed`` None: its seed follows from its uid (``fold.seed_of``)."""
 
     seed: int | None
     parameters: bytes
@@ -48,8 +48,8 @@ class CampaignRecord(msgspec.Struct, frozen=True, array_like=True):
 
 def options_of(parameters: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:
     """The values of those fields of a campaign's parameters that are among ``names``."""
-    known = set(names)
-    return {name: getattr(parameters, name) for name in parameters.__struct_fields__ if name in known}
+    wanted = set(names)
+    return {name: getattr(parameters, name) for name in parameters.__struct_fields__ if name in wanted}
 
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
@@ -108,7 +108,7 @@ class CampaignState(Protocol):
 
 
 class NumberedPull(Protocol):
-    """What else a pull has is known to the algorithm alone."""
+    """A pull with a number. All else of a pull is known to the algorithm alone."""
 
     @property
     def number(self) -> int: ...
@@ -166,26 +166,26 @@ class Campaign(Generic[P, S]):
 
 
 def advance(
-    algorithm: Algorithm[P, S, Q_co], name: str, known: Campaign[P, S] | None, stored: StoredEventLog
+    algorithm: Algorithm[P, S, Q_co], name: str, before: Campaign[P, S] | None, stored: StoredEventLog
 ) -> Campaign[P, S]:
     """The campaign after the events that were read from the store, which are those after ``stored.position``.
 
-    ``known``: as this process knew it. If it stands elsewhere, because the snapshot of that position cannot
+    ``before``: as this process knew it. If it stands elsewhere, because the snapshot of that position cannot
     be read, it is returned as it is before the first event, and the caller reads again from there.
     """
     uid, record = split_uid(stored.record, CampaignRecord)
-    if known is None or known.uid != uid:
+    if before is None or before.uid != uid:
         parameters = unpack(record.parameters, algorithm.parameters)
         restored = unpack_state(stored.state, algorithm.state) if stored.state is not None else None
         position = 0 if restored is None else stored.position
         state = restored or algorithm.start(parameters, seed_of(uid, record.seed))
-        known = Campaign(name, uid, parameters, state, position=position, saved=position)
-    if known.position != stored.position:
-        return known
-    state = known.state
+        before = Campaign(name, uid, parameters, state, position=position, saved=position)
+    if before.position != stored.position:
+        return before
+    state = before.state
     for data in stored.events:
         state = fold(algorithm, state, unpack_event(data))
-    return replace(known, state=state, position=known.position + len(stored.events))
+    return replace(before, state=state, position=before.position + len(stored.events))
 
 
 def fold(algorithm: Algorithm[P, S, Q_co], state: S, event: Event) -> S:
@@ -205,11 +205,11 @@ def numbers_of(campaign: Campaign[Any, Any], results: Sequence[tuple[str, float]
 
     ``field`` is what the API calls the id of a pull.
     """
-    own = re.compile(rf"{campaign.uid}-(0|[1-9][0-9]{{0,14}})")
-    matches = [own.fullmatch(pull) for pull, _ in results]
+    pull_pattern = re.compile(rf"{campaign.uid}-(0|[1-9][0-9]{{0,14}})")
+    matches = [pull_pattern.fullmatch(pull) for pull, _ in results]
     numbers = [int(match[1]) if match else -1 for match in matches]
-    unknown = [place for place, number in enumerate(numbers) if not 0 <= number < campaign.state.issued]
+    unknown = [position for position, number in enumerate(numbers) if not 0 <= number < campaign.state.issued]
     if unknown:
         message = f"this campaign did not ask for a {field} with this id"
-        raise Invalid.many([(("results", place, field), message) for place in unknown[:MOST_NAMED]])
+        raise Invalid.many([(("results", position, field), message) for position in unknown[:MOST_NAMED]])
     return numbers

@@ -18,7 +18,7 @@ from shortlist_service.routes import refuse_repeats
 
 
 class CenterParameters(msgspec.Struct, frozen=True, array_like=True):
-    """What a campaign is made with; see ``noisy_state.NoisyOptions``. Stored as an array, in this order.
+    """The parameters of a campaign; see ``noisy_state.NoisyOptions``. Stored as an array, in this order.
 
     ``points`` are ids, and so is ``first``. ``noise_std`` None: unknown. ``epsilon`` None: a tenth of the
     noise's standard deviation. ``mix`` is used by ns_ts, ``threshold`` by ns_tands.
@@ -116,5 +116,5 @@ CenterCampaigns = Campaigns[CenterParameters, SeededState, Query]
 
 
 def answer(campaign: CenterCampaign) -> CenterProgress:
-    """Where a campaign stands. Cost: O(n k)."""
+    """The state of a campaign. Cost: O(n k)."""
     return ask_tell.answer(campaign.state.inner)

@@ -68,7 +68,7 @@ LogFactor = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """How to draw; ``variance`` is used by the races, ``setting`` by lil_ucb."""
+    """The options of a draw; ``variance`` is used by the races, ``setting`` by lil_ucb."""
 
     method: SamplingMethod = "racing_normal"
     delta: float = 0.05
@@ -98,7 +98,7 @@ class FactorsJob:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What all searches take."""
+        """The common options of all searches."""
         request = self.request
         return {"delta": request.delta, "draws": request.draws, "log_prior": self.log_prior, "rng": self.rng}
 
@@ -142,10 +142,10 @@ class SamplingDraw:
 
 
 def guarantee(request: SampleRequest, result: Draws, reason: str | None) -> Guarantee:
-    """What each draw promises: it is the exact one, but for a probability of delta.
+    """The promise of each draw: exact, but for a probability of delta.
 
-    So its distribution is within delta of p in total variation. ``reason`` is why the draws are exact, if
-    they are and that was not asked for.
+    So its distribution is within delta of p in total variation. ``reason``: why the draws are exact, if
+    nobody asked for exact ones.
     """
     promise = METHODS[request.method].promise
     if promise is None:

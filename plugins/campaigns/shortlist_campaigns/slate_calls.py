@@ -174,9 +174,9 @@ class SlateGuaranteeView(AttributesView):
 
 
 class SlateView(BaseModel):
-    """Where a campaign stands. ``best`` and ``estimates`` are those of the last look; empty before the first.
-    ``rules``: which slates are allowed, null: all. ``metadata`` has what the campaign's rules need, as it was
-    when the campaign was made.
+    """The state of a campaign. ``best`` and ``estimates`` are those of the last look; empty before the first.
+    ``rules``: which slates are allowed, null: all. ``metadata`` has the fields of the campaign's rules, as of
+    the creation.
     """
 
     id: str
@@ -249,7 +249,7 @@ async def list_all(
 
 @router.get("/{campaign}", response_model=SlateView)
 async def get(campaign: str, slates: Provided[SlateCampaigns]) -> SlateView:
-    """Where a campaign stands: what the last look at its results saw."""
+    """The state of a campaign, as of the last look at its results."""
     return _view(await slates.get(campaign))
 
 
@@ -296,23 +296,23 @@ async def teach(
     wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
     """Warm start of a learner: it takes up, once, all that a finished campaign found out about features."""
-    found = await slates.get(campaign)
+    campaign_found = await slates.get(campaign)
     with named_by("bandit"):
         bandit = await bandits.ready(body.bandit)
-    receipt = await teach_bandit(warm_start, found, bandit, body.key)
+    receipt = await teach_bandit(warm_start, campaign_found, bandit, body.key)
     return await receipt_reply(rewards, receipt, wait)
 
 
 def _view(campaign: SlateCampaign) -> SlateView:
-    parameters, now = campaign.parameters, standing(campaign)
+    parameters, state = campaign.parameters, standing(campaign)
     return SlateView.model_validate(
         options_of(parameters, SlateView.model_fields)
-        | asdict(now)
+        | asdict(state)
         | {
             "id": campaign.name,
-            "bounds": now,
-            "progress": now,
-            "guarantee": {"kind": now.guarantee, "epsilon": parameters.epsilon, "delta": parameters.delta},
+            "bounds": state,
+            "progress": state,
+            "guarantee": {"kind": state.guarantee, "epsilon": parameters.epsilon, "delta": parameters.delta},
             "rules": msgspec.to_builtins(parameters.rules),
         }
     )

@@ -114,15 +114,21 @@ async def stored(
 def _of_one_value(
     arms: Sequence[str], values: Sequence[Iterable[FieldValue]], field: str
 ) -> dict[str, dict[str, FieldValue]]:
-    distinct = [list({(kind_of(value), value): value for value in each}.values()) for each in values]
+    distinct = [
+        list({(kind_of(value), value): value for value in values_of_arm}.values()) for values_of_arm in values
+    ]
     errors: list[tuple[FieldPath, str]] = [
         (("arms", position), "has several values of the rule's field: groups must not overlap")
-        for position, each in enumerate(distinct)
-        if len(each) > 1
+        for position, values_of_arm in enumerate(distinct)
+        if len(values_of_arm) > 1
     ]
     if errors:
         raise Invalid.many(errors[:MOST_NAMED])
-    metadata = {arm: {field: each[0]} for arm, each in zip(arms, distinct, strict=True) if each}
+    metadata = {
+        arm: {field: values_of_arm[0]}
+        for arm, values_of_arm in zip(arms, distinct, strict=True)
+        if values_of_arm
+    }
     if not metadata:
         raise Invalid(no_arm_has(field), path=("rules", "at_most", 0, "field"))
     return metadata
@@ -136,7 +142,7 @@ _WIDE = 2.0
 
 
 class SlateParameters(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a campaign is made with; see ``campaign_state.SlateOptions``. Stored as a map.
+    """The parameters of a campaign; see ``campaign_state.SlateOptions``. Stored as a map.
 
     ``rules`` say which slates are allowed; None: all. ``metadata`` has the value of their field of each arm
     that has one, as it was when the campaign was made; it was given, or came from ``catalogue``.
@@ -243,9 +249,9 @@ async def _metadata(
     if parameters.catalogue is None:
         return given(parameters.arms, parameters.metadata or {}, rules)
     with suppress(NotFound):
-        known = (await slates.get(name)).parameters
-        if msgspec.structs.replace(known, metadata=None) == parameters:
-            return known.metadata or {}
+        parameters_known = (await slates.get(name)).parameters
+        if msgspec.structs.replace(parameters_known, metadata=None) == parameters:
+            return parameters_known.metadata or {}
     with named_by("catalogue"):
         return await stored(catalogues, parameters.catalogue, parameters.arms, rules)
 
@@ -270,7 +276,7 @@ def finished(campaign: SlateCampaign) -> SlateCampaign:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a campaign stands, in the ids of its arms: ``asked`` pulls, ``observed`` results.
+    """The state of a campaign, in the ids of its arms: ``asked`` pulls, ``observed`` results.
 
     ``best`` is the best slate by estimate, its best arm first. Its mean total is in [lower, upper], and no
     slate exceeds it by more than ``excess``. About ``more_pulls`` results are missing. All of this is of the
@@ -298,7 +304,7 @@ def standing(campaign: SlateCampaign) -> Standing:
     """Report the last look."""
     parameters, state = campaign.parameters, campaign.state
     report = state.report
-    now = Standing(
+    progress = Standing(
         state="done" if state.done else "sampling",
         asked=state.issued,
         observed=state.observed,
@@ -307,10 +313,10 @@ def standing(campaign: SlateCampaign) -> Standing:
         guarantee="pac" if parameters.bound in METHODS[parameters.method].proven else "none",
     )
     if report is None:
-        return now
+        return progress
     order = report.best[np.argsort(-report.theta[report.best], kind="stable")]
     return replace(
-        now,
+        progress,
         best=[parameters.arms[arm] for arm in order.tolist()],
         estimates=dict(zip(parameters.arms, report.theta.tolist(), strict=True)),
         lower=report.lower,

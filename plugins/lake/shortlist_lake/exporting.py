@@ -1,8 +1,8 @@
 """`shortlist export log NAME --out DIR_OR_URL --partition day`: the log of a bandit as a lake, each row once.
 
 Rewards come by the cursors of the service, partition by partition. Decisions come by their time, up to two
-seconds ago: by then their rows are written. One that is written later all the same, as after an outage of the
-store, comes within ``AGAIN_MS``, or with its first reward: so what may have come before is looked up.
+seconds ago: by then their rows are written. A row written later all the same, as after an outage of the
+store, comes within ``AGAIN_MS``, or with its first reward: so possibly repeated rows are looked up.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Export:
         self._new: dict[str, list[Any]] = defaultdict(list)
 
     def run(self) -> None:
-        """Read all that is there. Raises ShortlistError, of the service and of the lake."""
+        """Read all rows so far. Raises ShortlistError, of the service and of the lake."""
         self._read_on("arms", self._client.list_revisions, self._add_arms)
         for partition in range(self._lake.manifest["terms"]["partitions"]):
             self._rewards(partition)
         self._decisions()
-        # After the decisions, so that every version that one of them names is there, while it is kept.
+        # After the decisions: every version named by one of them is there, while it is kept.
         self._read_on("priors", self._client.list_priors, self._add_priors)
         self._commit()
 
@@ -100,7 +100,7 @@ class Export:
             self._commit_many()
 
     def _read_on(self, name: str, call: Callable[..., Any], add: Callable[[list[Any]], None]) -> None:
-        """Read the pages of what comes after that which is in the lake."""
+        """Read the pages after the lake's last rows."""
         more = True
         while more:
             page = call(self._name, cursor=self._at[name], limit=self._limits.page)
@@ -109,7 +109,7 @@ class Export:
             self._commit_many()
 
     def _decisions(self) -> None:
-        """Those until two seconds ago; what an earlier run was at is done first."""
+        """Write the decisions until two seconds ago; an unfinished span of an earlier run comes first."""
         scan = self._at.get("scan")
         if scan is None:
             decided = self._at["decided"]
@@ -149,7 +149,7 @@ class Export:
             if item.logged and item.decided is not None and item.decided < self._at["decided"]:
                 by_time[item.decided].add(str(item.id))
         for decided, ids in by_time.items():
-            unknown = ids - self._known(tables.day_of(decided), ids) - self._late
+            unknown = ids - self._known_ids(tables.day_of(decided), ids) - self._late
             rows = (
                 self._client.log(self._name, start=decided, end=decided + 1, page_size=self._limits.page)
                 if unknown
@@ -169,19 +169,19 @@ class Export:
             else:
                 self._new["decisions"].append(row)
         for day, early in by_day.items():
-            new = early.keys() - self._known(day, early.keys()) - self._late
+            new = early.keys() - self._known_ids(day, early.keys()) - self._late
             self._new["decisions"] += [early[decision] for decision in sorted(new)]
 
-    def _known(self, day: str, ids: Collection[str]) -> set[str]:
-        """Those decisions of a day that are in the lake."""
+    def _known_ids(self, day: str, ids: Collection[str]) -> set[str]:
+        """The decisions of a day among ``ids`` which the lake has."""
         if day not in self._decided:
-            found = [np.array([], dtype="S1")]
+            ids_by_file = [np.array([], dtype="S1")]
             for name in self._lake.files("decisions", day):
                 batches = self._lake.batches(name, 1 << 20, ["decision_id"])
-                found += [np.array(batch.column(0).to_pylist(), dtype="S") for batch in batches]
-            self._decided[day] = np.unique(np.concatenate(found))
+                ids_by_file += [np.array(batch.column(0).to_pylist(), dtype="S") for batch in batches]
+            self._decided[day] = np.unique(np.concatenate(ids_by_file))
         asked = np.array(sorted(ids), dtype="S")
-        return {each.decode() for each in asked[np.isin(asked, self._decided[day])].tolist()}
+        return {id_bytes.decode() for id_bytes in asked[np.isin(asked, self._decided[day])].tolist()}
 
     def _known_revisions(self) -> Iterable[int]:
         for name in self._lake.files("arms"):
@@ -210,7 +210,7 @@ class Export:
 
 
 def export_lake(client: Client, name: str, out: str, *, limits: ExportLimits = LIMITS) -> str:
-    """Bring the lake up to now; return a line that says what is in it.
+    """Bring the lake up to date; return a line about its content.
 
     Raises ShortlistError: the folder is not of this bandit, or damaged. Killed at any time, or after an
     error, the next run goes on where this one was.
@@ -231,16 +231,18 @@ def export_lake(client: Client, name: str, out: str, *, limits: ExportLimits = L
 
 
 def terms_of(client: Client, name: str) -> Mapping[str, Any]:
-    """How rewards of a bandit become what learners know, with all its moves."""
+    """The terms by which rewards of a bandit become sums of learners, with all its moves."""
     page = client.get_terms(name)
     terms, moves = asdict(page), list(page.moves)
     while page.next is not None:
         page = client.get_terms(name, cursor=page.next)
         moves += page.moves
     del terms["next"]
-    # As it is read from a manifest again, which is compared with it: JSON has lists in place of tuples.
-    whole: Mapping[str, Any] = json.loads(json.dumps({**terms, "moves": [asdict(each) for each in moves]}))
-    return whole
+    # In the form of a manifest, for comparison: JSON has lists in place of tuples.
+    all_terms: Mapping[str, Any] = json.loads(
+        json.dumps({**terms, "moves": [asdict(move) for move in moves]})
+    )
+    return all_terms
 
 
 def _now_ms() -> int:

@@ -1,8 +1,8 @@
-"""The files of a lake: Parquet tables that only grow, in a folder or an object store.
+"""The files of a lake: growing Parquet tables, in a folder or an object store.
 
 Layout
     _shortlist/manifest.json    which service the lake belongs to, and how far it goes
-    _shortlist/staging/…        files of a commit that is under way; the next writer drops those of others
+    _shortlist/staging/…        files of a commit under way; the next writer drops those of others
     TABLE/day=…/N-I.parquet     file I of commit N
 
 A commit takes effect when its manifest is replaced. Its files are staged before, and get their names after;
@@ -40,7 +40,7 @@ _NAME = re.compile(r"(decisions|rewards|arms|priors)/day=\d{4}-\d\d-\d\d/(\d{6,}
 
 
 class Manifest(TypedDict):
-    """What a manifest must have. ``files``: the size of each."""
+    """The fields of a manifest. ``files``: the size of each."""
 
     format: int
     bandit: str
@@ -54,12 +54,12 @@ class Manifest(TypedDict):
 
 
 class Lake:
-    """A lake that is there. ``address``: a folder, or an address that fsspec knows (``s3://bucket/lake``).
+    """An existing lake. ``address``: a folder, or an address known to fsspec (``s3://bucket/lake``).
 
     ``manifest``: ``bandit``, ``terms`` (as the service answers them), ``commit``, ``at`` (how far each table
     goes; the writer's own), ``rows`` (of each table), ``files`` (bytes of each). ``changed_sizes``: the bytes
-    of files that are not as they were written, as far as they were looked at. Raises ShortlistError: it is
-    none, or cannot be read.
+    of files changed since they were written, as far as looked at. Raises ShortlistError: no lake, or an
+    unreadable one.
     """
 
     def __init__(self, address: str) -> None:
@@ -72,9 +72,8 @@ class Lake:
     def files(self, table: str, day: str | None = None) -> Sequence[str]:
         """The files of a table, in the order in which they were written; ``day``: those of one.
 
-        Raises ShortlistError where there is a file that is not of this lake, where one is missing, or is not
-        whole. Cost: a listing; in a folder both ends of each file are read. One that is not as long as it was
-        written is opened.
+        Raises ShortlistError for a foreign, a missing or a broken file. Cost: a listing; in a folder both
+        ends of each file are read. A file of another length than written is opened.
         """
         where, pending, written_sizes = (
             f"{table}/day={day or ''}",
@@ -118,7 +117,7 @@ class Lake:
     def _typed(self, name: str, batch: Any, absent: Sequence[str] = ()) -> Any:
         """A batch with the types of its table: who deletes rows may have written other ones.
 
-        ``absent``: columns that came later, and are null here.
+        ``absent``: later columns, null here.
         """
         schema, columns = SCHEMAS[name.partition("/")[0]], dict[str, Any]()
         for column in batch.schema.names:
@@ -139,7 +138,7 @@ class Lake:
                 if "time" not in parquet.schema_arrow.names:
                     raise self.storage.refusal(f"{name} has no column time")
             self.changed_sizes[name] = size
-        # What an object store has it has as a whole. After a crash a disk may have zeros of the same length.
+        # Files of an object store are whole. After a crash a disk may have zeros of the same length.
         elif self.storage.is_local:
             with self.storage.guard(), self.storage.fs.open(self.storage.path(name), "rb") as file:
                 begins, _ = file.read(len(MAGIC)), file.seek(-len(MAGIC), os.SEEK_END)
@@ -168,7 +167,7 @@ class Lake:
                 raise self._damaged(name) from None  # Arrow cannot unpack it
 
     def staged(self, name: str) -> str:
-        """Where a file of the last commit was staged: each writer has a folder of its own."""
+        """The place where a file of the last commit was staged: each writer has a folder of its own."""
         return f"{STAGING}/{self.manifest['writer']}/{name}"
 
     def tell_missing(self) -> None:
@@ -180,7 +179,7 @@ class Lake:
             print(f"shortlist: {were}: {whose}", file=sys.stderr)
 
     def read_manifest(self) -> dict[str, Any]:
-        """As it is now. Raises ShortlistError where it is missing or damaged."""
+        """The present manifest. Raises ShortlistError for a missing or damaged one."""
         self.storage.fs.invalidate_cache()
         if not self.storage.exists(MANIFEST):
             raise self.storage.refusal(f"is no lake of this service: it has no {MANIFEST}")

@@ -1,4 +1,4 @@
-"""What `shortlist export log NAME --out DIR_OR_URL --partition day` and `shortlist rebuild` run."""
+"""The commands `shortlist export log NAME --out DIR_OR_URL --partition day` and `shortlist rebuild`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class ExportByDay(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """None of its own."""
 
-    def run(self, given: argparse.Namespace) -> int | None:
+    def run(self, parsed: argparse.Namespace) -> int | None:
         exporting = _module("exporting")
-        with connect(given) as client:
-            print(exporting.export_lake(client, given.name, given.out))
+        with connect(parsed) as client:
+            print(exporting.export_lake(client, parsed.name, parsed.out))
         return None
 
 
@@ -43,10 +43,10 @@ class Rebuild(Command):
             help="a new Parquet file of what arms were taught: arm effects",
         )
 
-    def run(self, given: argparse.Namespace) -> int | None:
+    def run(self, parsed: argparse.Namespace) -> int | None:
         rebuilding = _module("rebuilding")
         with client_errors():
-            print(rebuilding.rebuild(given.log, given.out, given.arms))
+            print(rebuilding.rebuild(parsed.log, parsed.out, parsed.arms))
         return None
 
 

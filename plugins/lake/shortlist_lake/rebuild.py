@@ -5,9 +5,9 @@
     learners = finished(plan, functools.reduce(merged_parts, parts))
 
 A learner is made of sums over its rewards (``ridge_sums``), so parts of them add up in any order, wherever
-the rewards are cut. ``mapped`` and ``merged_parts`` are pure, and all that they take and give can be pickled.
-If the lake has all rewards, the learners are those of the service up to rounding, which is below 1e-9 of the
-largest entry.
+the rewards are cut. ``mapped`` and ``merged_parts`` are pure, and all their arguments and results can be
+pickled. If the lake has all rewards, the learners are those of the service up to rounding, which is below
+1e-9 of the largest entry.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ MOST_NUMBERS = 1 << 24  # of features that are held at once
 
 @dataclass(frozen=True)
 class RebuildPlan:
-    """What each part needs besides its rewards.
+    """The needs of each part besides its rewards.
 
     ``revisions``    ascending, with their ``features``. Shapes: (n,), (n, d)
-    ``directions``   those that interact with a context. Shape: (p, d), None: all
+    ``directions``   the ones which interact with a context. Shape: (p, d), None: all
     ``constant``     of the intercept; None: there is none
-    ``match``        how many numbers stand before it, 0 where a reward does not bring its features
-    ``forgotten``    of each learner that was, the number of the last entry that forgot it
-    ``states``       of each learner that was given some, their numbers and bytes, in the order of the log
-    ``left_out``     partition and number of dead letters that came again later
-    ``space``        which move of the bandit brought it to its catalogue; 0: none
-    ``maps``         what each move did, by its number
+    ``match``        number of numbers before it, 0 where a reward does not bring its features
+    ``forgotten``    of each forgotten learner, the number of the last forgetting entry
+    ``states``       of each restored learner, the numbers and bytes of its states, in the order of the log
+    ``left_out``     partition and number of dead letters replayed later
+    ``space``        number of the bandit's last move; 0: none
+    ``maps``         the map of each move, by its number
     """
 
     revisions: NDArray[np.int64]
@@ -77,8 +77,8 @@ class RebuildPlan:
 
 @dataclass(frozen=True)
 class LearnedPart:
-    """What learners know of some rewards, and the least number of the rewards of each. Both are of what a
-    learner learned in one catalogue: by its key, and the number of the move that brought the bandit there.
+    """The learners' states from some rewards, and the least number of the rewards of each. Both are by key
+    and the number of the move before, for a learner's rewards in one catalogue.
     """
 
     states: dict[tuple[str, int], LearnerState] = field(default_factory=dict)
@@ -128,11 +128,10 @@ def plan_of(lake: Lake) -> RebuildPlan:
 
 
 def mapped(plan: RebuildPlan, rewards: Any) -> LearnedPart:
-    """What learners know of these rewards and no others.
+    """The learners' states from these rewards and no others.
 
     ``rewards``: an Arrow table or record batch with ``COLUMNS``: any rows of the table ``rewards``, in any
-    order. Cost: D^2 multiply-adds for each. Raises ShortlistError: a reward is of
-    an arm that is not in the lake.
+    order. Cost: D^2 multiply-adds for each. Raises ShortlistError: a reward of an arm missing in the lake.
     """
     rows = rewards.select(list(COLUMNS))
     rows = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows.combine_chunks()
@@ -148,7 +147,7 @@ def mapped(plan: RebuildPlan, rewards: Any) -> LearnedPart:
 
 
 def merged_parts(one: LearnedPart, other: LearnedPart) -> LearnedPart:
-    """What learners know of the rewards of both. Cost: D^2 for each learner of the smaller part."""
+    """The learners' states from the rewards of both. Cost: D^2 for each learner of the smaller part."""
     # The smaller part is added to the larger: to reduce many parts copies each learner O(log parts) times.
     if len(one.states) < len(other.states):
         one, other = other, one
@@ -160,18 +159,18 @@ def merged_parts(one: LearnedPart, other: LearnedPart) -> LearnedPart:
 
 
 def finished(plan: RebuildPlan, part: LearnedPart) -> Mapping[str, LearnerState]:
-    """The learners, by their keys; that of a bandit of scope ``global`` is ``_global``.
+    """The learners, by their keys; the key of a bandit of scope ``global`` is ``_global``.
 
-    A state that was given to a learner counts if the learner had no rewards then, as in the service.
+    A state given to a learner counts if the learner had no rewards then, as in the service.
     """
     result, begins = dict[str, LearnerState](), dict[str, int]()
     spaces = Spaces({}, {"": plan.maps})
 
     def add(key: str, state: LearnerState) -> bool:
-        """Whether something of it came along to the catalogue of now."""
-        if (now := spaces.carried("", state, plan.space)) is not None:
-            result[key] = merged(result.get(key), now)
-        return now is not None
+        """Add a state; return whether a part of it was carried to the present catalogue."""
+        if (carried := spaces.carried("", state, plan.space)) is not None:
+            result[key] = merged(result.get(key), carried)
+        return carried is not None
 
     for (key, space), state in part.states.items():
         if add(key, state):
@@ -180,7 +179,7 @@ def finished(plan: RebuildPlan, part: LearnedPart) -> Mapping[str, LearnerState]
     for key, states_of_key in plan.states.items():
         since = plan.forgotten.get(key, 0)
         number, data = next(((n, data) for n, data in states_of_key if n > since), (0, b""))
-        # As the fold does: a state counts only for a learner that had no reward when it came.
+        # As the fold does: a state counts only for a learner without rewards then.
         if data and begins.get(key, number + 1) > number:
             add(key, bytes_to_state(data))
     return result
@@ -207,7 +206,7 @@ def _arms(lake: Lake, dim: int) -> tuple[NDArray[np.int64], Matrix]:
 
 
 def counted(plan: RebuildPlan, rows: Any) -> Any:
-    """Which rows are rewards that their learners still know. Shape: (n,)."""
+    """A mask of the rewards still known to their learners. Shape: (n,)."""
     counted = (
         ~np.isin(rows["kind"].to_pylist(), ("forget", "state", "move"))
         if rows.num_rows
@@ -225,7 +224,7 @@ def counted(plan: RebuildPlan, rows: Any) -> Any:
 
 
 def _mapped(plan: RebuildPlan, rows: Any, space: int) -> LearnedPart:
-    """Of rewards of one space."""
+    """The states from rewards of one space."""
     keys = rows["key"].combine_chunks().fill_null(GLOBAL_LEARNER).dictionary_encode()
     owners, names = keys.indices.to_numpy(), keys.dictionary.to_pylist()
     order = np.argsort(owners, kind="stable")
@@ -244,11 +243,11 @@ def _mapped(plan: RebuildPlan, rows: Any, space: int) -> LearnedPart:
 class _Learned:
     """Rewards as ``fold`` learns them. Shapes: features (n, D), earlier and served (n, J), the others (n,).
 
-    ``replaces``  the value that a reward takes the place of; not a number: of none
-    ``signal``    which one it is of, 0 of a bandit without signals; -1: of all
-    ``earlier``   what the signals counted as before it; ``named``: how many it names
-    ``served``    p times the effects that arms were served with, taken off once for a decision and arm
-    ``roots``     of what each weighs
+    ``replaces``  the value replaced by a reward; not a number: none
+    ``signal``    its number, 0 without signals; -1: all
+    ``earlier``   the values of the signals before; ``named``: how many are named
+    ``served``    p times the served effects of arms, subtracted once for a decision and arm
+    ``roots``     of the weight of each
     """
 
     features: Matrix
@@ -265,9 +264,9 @@ class _Learned:
     @classmethod
     def of(cls, plan: RebuildPlan, rows: Any, space: int) -> _Learned:
         replaces = rows["replaces"].cast(pa.float64()).fill_null(np.nan).to_numpy()
-        effects, had = rows["effect"].to_pylist(), rows["had"].to_pylist()
-        signals = max((len(numbers or ()) for numbers in (*effects, *had)), default=1)
-        (served, _), (earlier, named) = (_padded(lists, max(1, signals)) for lists in (effects, had))
+        effects, signals_had = rows["effect"].to_pylist(), rows["had"].to_pylist()
+        signals = max((len(numbers or ()) for numbers in (*effects, *signals_had)), default=1)
+        (served, _), (earlier, named) = (_padded(lists, max(1, signals)) for lists in (effects, signals_had))
         signal = rows["signal_number"].cast(pa.int64()).fill_null(-1).to_numpy()
         if not named.any():  # a bandit without signals
             before = rows["before"].to_numpy()
@@ -288,7 +287,7 @@ class _Learned:
         )
 
     def state(self, of_key: Rows, plan: RebuildPlan, space: int) -> LearnerState:
-        """A learner with these rewards alone: each, and the value that it replaces taken away.
+        """A learner with these rewards alone: each, less the value which it replaces.
 
         The first of a decision and arm brings all defaults.
         """
@@ -321,7 +320,7 @@ class _Learned:
 
 
 def _padded(lists: Sequence[Sequence[float] | None], signals: int) -> tuple[Matrix, Rows]:
-    """Numbers of signals, with 0 for those that are missing, and how many there are. Shapes: (n, J), (n,)."""
+    """Numbers of signals, with 0 for missing ones, and their counts. Shapes: (n, J), (n,)."""
     counts = np.array([len(numbers or ()) for numbers in lists], dtype=np.int64)
     padded = np.zeros((len(lists), signals))
     for row, numbers in enumerate(lists):
@@ -330,7 +329,7 @@ def _padded(lists: Sequence[Sequence[float] | None], signals: int) -> tuple[Matr
 
 
 def _features(plan: RebuildPlan, rows: Any) -> Matrix:
-    """What is learned from: the arms in their contexts, or what stands in the row itself. Shape: (n, D)."""
+    """The features for learning: of arms in their contexts, or in the row itself. Shape: (n, D)."""
     revisions = rows["revision"].cast(pa.int64())
     bare = rows["features"].is_valid().to_numpy()
     wanted = revisions.fill_null(-1).to_numpy()
@@ -362,7 +361,7 @@ def _features(plan: RebuildPlan, rows: Any) -> Matrix:
 
 
 def _own_features(rows: Any, left: SpaceMap) -> Matrix:
-    """Of rewards from before a move, which bring their features. Shape: (n, D)."""
+    """The features of rewards from before a move, which bring them. Shape: (n, D)."""
     if left.transform is None:  # nothing of them is carried
         return np.zeros((rows.num_rows, 1))
     column = rows["features"].cast(pa.list_(pa.float64())).combine_chunks()

@@ -20,7 +20,7 @@ from shortlist_service.learners import ArmSums, LearnerState, state_to_bytes
 
 
 def rebuild(log: str, out: Path, arms: Path | None = None) -> str:
-    """Write the learners, and the sums of arms; return a line that says how many.
+    """Write the learners, and the sums of arms; return a line with their numbers.
 
     Raises ShortlistError, FileError.
     """

@@ -1,9 +1,9 @@
 """Rebuilds the sums of arms of a bandit with arm effects from its lake, as its learners are rebuilt.
 
-An arm has the rewards of the bandit's newest catalogue and of the newest features that the lake has of it.
-What a forgotten key has taught is not in it. All rewards fade by the half-life that arms had at the last
-export. If that was never changed and the lake has all rewards, the sums are those of the service, of all
-partitions together, up to rounding.
+An arm has the rewards of the bandit's newest catalogue and of its newest features in the lake. Contributions
+of forgotten keys are not included. All rewards fade by the half-life of arms at the last export. If the
+half-life was never changed and the lake has all rewards, the sums are those of the service, of all partitions
+together, up to rounding.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
 
 @dataclass(slots=True)
 class _Rewards:
-    """Of one arm with its newest features, one row for each value that was added or taken away."""
+    """Rewards of one arm with its newest features, one row for each value added or taken away."""
 
     revision: int
     decided: list[int] = field(default_factory=list)
@@ -100,7 +100,7 @@ def rebuilt_arms(lake: Lake) -> Mapping[str, ArmSums]:
 def _add(rewards: _Rewards, row: Mapping[str, Any]) -> None:
     root = 1.0 if row["weight"] is None else math.sqrt(row["weight"])
     examined = root * (1.0 if row["examined"] is None else row["examined"])
-    for value, earlier, begins in ((root * v, root * had, begins) for v, had, begins in _changes(row)):
+    for value, earlier, begins in ((root * v, root * former, begins) for v, former, begins in _changes(row)):
         expected = np.zeros(len(value))
         expected[: len(row["expected"])] = row["expected"]
         # What was expected is taken off once: with the first value of the decision.
@@ -114,7 +114,9 @@ def _add(rewards: _Rewards, row: Mapping[str, Any]) -> None:
 
 
 def _changes(row: Mapping[str, Any]) -> Iterator[tuple[Vector, Vector, bool]]:
-    """What a row adds, what stood before it, and whether it is the first of its decision. Shapes: (J,)."""
+    """The value added by a row, the value before, and whether the row is the first of its decision.
+    Shapes: (J,).
+    """
     if row["had"] is None:  # of a bandit without signals
         if row["replaces"] is not None:
             replaced = np.array([row["replaces"]])

@@ -1,4 +1,4 @@
-"""Where a lake is: a folder, or an object store that fsspec knows."""
+"""The place of a lake: a folder, or an object store known to fsspec."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Storage:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """What goes wrong with files within it is a ShortlistError of one line."""
+        """Raise the errors of files inside the block as a ShortlistError of one line."""
         try:
             yield
         except (OSError, ImportError, ValueError) as error:
@@ -40,7 +40,7 @@ class Storage:
         return ShortlistError(f"{self.address}: {reason}")
 
     def path(self, name: str = "") -> str:
-        """As fsspec has it."""
+        """The path, as fsspec has it."""
         return f"{self._root}/{name}" if name else self._root
 
     def exists(self, name: str = "") -> bool:
@@ -53,7 +53,7 @@ class Storage:
         return {path[len(self._root) + 1 :]: entry["size"] for path, entry in entries.items()}
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file; in a folder it is on the disk when this returns."""
+        """Write a file; in a folder the file is on the disk when this returns."""
         path = self.path(name)
         if self.is_local:
             self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
@@ -64,7 +64,7 @@ class Storage:
                 os.fsync(file.fileno())
 
     def move(self, name: str, to: str) -> None:
-        """Give a file another name, in place of what has it."""
+        """Give a file another name, in place of the file which has it."""
         if self.is_local:
             self.fs.makedirs(self.path(to).rpartition("/")[0], exist_ok=True)
         self.fs.mv(self.path(name), self.path(to))

@@ -34,23 +34,23 @@ def rewards(rows: Iterable[tuple[int, Any]]) -> Mapping[str, Any]:
 
 
 def arms(rows: Iterable[Any], time_ms: int) -> Mapping[str, Any]:
-    """Revisions of arms that were first seen at a time."""
-    found = list(rows)
-    own = {"time": [time_ms] * len(found), "arm": [arm.id for arm in found]}
-    return {day_of(time_ms): _table(ARMS, found, own)} if found else {}
+    """Revisions of arms first seen at a time."""
+    revisions = list(rows)
+    columns = {"time": [time_ms] * len(revisions), "arm": [arm.id for arm in revisions]}
+    return {day_of(time_ms): _table(ARMS, revisions, columns)} if revisions else {}
 
 
 def priors(rows: Iterable[Any]) -> Mapping[str, Any]:
     """Versions of the learned prior, by the day when they were made."""
 
-    def table(some: Sequence[Any]) -> Any:
-        return _table(PRIORS, some, {"time": [row.since_ms for row in some]})
+    def table(versions: Sequence[Any]) -> Any:
+        return _table(PRIORS, versions, {"time": [row.since_ms for row in versions]})
 
     return _by_day(rows, lambda row: int(row.since_ms), table)
 
 
 def token(row: Any) -> Decision:
-    """What the token of a row says."""
+    """The decision in the token of a row."""
     return decision_of(raw_of(row.decision))
 
 
@@ -68,44 +68,48 @@ def _decisions(rows: Sequence[Any]) -> Any:
         for row, of in zip(rows, tokens, strict=True)
     ]
     candidates = [
-        None if row.candidates is None else [(each.id, each.features, each.match) for each in row.candidates]
+        None
+        if row.candidates is None
+        else [(candidate.id, candidate.features, candidate.match) for candidate in row.candidates]
         for row in rows
     ]
-    own: dict[str, list[Any]] = {
+    columns: dict[str, list[Any]] = {
         "decision_id": [of.id for of in tokens],
         "arms": shown,
         "candidates": candidates,
     }
     for name in ("filter", "weights"):
         values = [getattr(row, name) for row in rows]
-        own[name] = [None if value is None else json.dumps(value) for value in values]
+        columns[name] = [None if value is None else json.dumps(value) for value in values]
     agreements = [row.agreement for row in rows]
-    own["agreement"] = [None if found is None else (found.same_first, found.overlap) for found in agreements]
-    return _table(DECISIONS, rows, own)
+    columns["agreement"] = [
+        None if agreement is None else (agreement.same_first, agreement.overlap) for agreement in agreements
+    ]
+    return _table(DECISIONS, rows, columns)
 
 
 def _listed(numbers: Any) -> Any:
-    """Of each signal; a bandit without signals has one number."""
+    """A list of each signal's number; a bandit without signals has one number."""
     return [numbers] if isinstance(numbers, float) else numbers
 
 
 def _rewards(rows: Sequence[tuple[int, Any]]) -> Any:
     entries = [entry for _, entry in rows]
-    own: dict[str, list[Any]] = {
+    columns: dict[str, list[Any]] = {
         "partition": [partition for partition, _ in rows],
         "decision_id": [None if entry.kind == "observation" else entry.id for entry in entries],
         "observation_id": [entry.id if entry.kind == "observation" else None for entry in entries],
     }
     states = [entry.state for entry in entries]
-    own["state"] = [None if data is None else base64.b64decode(data) for data in states]
-    return _table(REWARDS, entries, own)
+    columns["state"] = [None if data is None else base64.b64decode(data) for data in states]
+    return _table(REWARDS, entries, columns)
 
 
-def _table(schema: Any, rows: Sequence[Any], own: Mapping[str, list[Any]]) -> Any:
-    """A column is in ``own``, or is what each row has under its name."""
+def _table(schema: Any, rows: Sequence[Any], columns: Mapping[str, list[Any]]) -> Any:
+    """A column is in ``columns``, or is what each row has under its name."""
 
     def values(name: str) -> list[Any]:
-        return own[name] if name in own else [getattr(row, name) for row in rows]
+        return columns[name] if name in columns else [getattr(row, name) for row in rows]
 
     arrays = [pa.array(values(field.name), field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -116,4 +120,4 @@ def _by_day(
 ) -> Mapping[str, Any]:
     ordered = sorted(rows, key=time_ms)
     days = groupby(ordered, key=lambda row: time_ms(row) // DAY_MS)
-    return {day_of(day * DAY_MS): table(list(some)) for day, some in days}
+    return {day_of(day * DAY_MS): table(list(rows_of_day)) for day, rows_of_day in days}

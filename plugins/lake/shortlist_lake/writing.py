@@ -1,4 +1,4 @@
-"""A lake that is written to: one process at a time, in commits of which each counts as a whole.
+"""A lake under writing: one process at a time, in commits of which each counts as a whole.
 
 ``Lake`` says how files and the manifest lie. In a folder a lock makes sure that one process writes; an object
 store has none, so the manifest is compared just before it is replaced.
@@ -32,7 +32,7 @@ class LakeWriter(Lake):
 
     @classmethod
     def open(cls, address: str, bandit: str, terms: Mapping[str, Any]) -> Self:
-        """The lake of a bandit; one is made in a folder that is empty or not there.
+        """The lake of a bandit; one is made in an empty or missing folder.
 
         Raises ShortlistError, and nothing is changed: the folder holds something else, the lake is of another
         bandit, or somebody else writes to it.

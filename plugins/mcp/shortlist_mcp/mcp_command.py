@@ -9,7 +9,7 @@ from shortlist_service.commands import Command, add_service, connect
 
 
 class Mcp(Command):
-    """``shortlist mcp`` runs until its standard input ends, or with ``--port`` until it is stopped."""
+    """``shortlist mcp`` runs until its standard input ends, or with ``--port`` until stopped."""
 
     summary = "tools for an agent (Model Context Protocol): choose, reward, explain, report, add_arms, status"
 

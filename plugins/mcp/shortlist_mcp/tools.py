@@ -1,7 +1,7 @@
 """The tools: each is a call of the service, with the power of the caller's API key and no other.
 
-Over standard input and output the key is that of the command, over HTTP that of each request. What a tool
-refuses is an answer that says what is wrong, so that an agent can mend its call.
+Over standard input and output the key is the command's, over HTTP each request's own. A refusal of a tool is
+an answer with the reason, and an agent can mend its call.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Service:
         return AsyncClient(self._url, key, http=self._http)
 
     def keep(self, decision: str, token: str) -> None:
-        """Keep the token of a decision for its explanation, the only call that takes no event."""
+        """Keep the token of a decision for its explanation, the only call without an event."""
         self._tokens[decision] = token
         if len(self._tokens) > MOST_DECISIONS:
             self._tokens.popitem(last=False)
@@ -100,9 +100,9 @@ def tool(function: Callable[P, Awaitable[Document]]) -> Callable[P, Awaitable[Do
     """A tool whose errors of the service are answers to the agent."""
 
     @functools.wraps(function)
-    async def told(*given: P.args, **options: P.kwargs) -> Document:
+    async def told(*arguments: P.args, **options: P.kwargs) -> Document:
         try:
-            return await function(*given, **options)
+            return await function(*arguments, **options)
         except ShortlistError as error:
             raise ToolError(" ".join(str(error).split())) from None
 
@@ -141,14 +141,14 @@ async def choose(
     """
     service: Service = ctx.request_context.lifespan_context
     event = f"d-{secrets.token_hex(8)}"  # nobody guesses the decision of somebody else
-    given: Any = {
+    request: Any = {
         "key": key,
         "context": context,
         "candidates": candidates,
         "filter": filter,
         "weights": weights,
     }
-    choice = await service.client(ctx).choose(bandit, event_id=event, k=k, include=["metadata"], **given)
+    choice = await service.client(ctx).choose(bandit, event_id=event, k=k, include=["metadata"], **request)
     arms = [
         {"id": arm.id, "score": arm.score, "propensity": arm.propensity, "metadata": arm.metadata}
         for arm in choice.arms
@@ -228,28 +228,31 @@ async def status(
     client = service.client(ctx)
     if bandit is None:
         page = await client.list_bandits(limit=MOST_LISTED)
-        return {"bandits": [about(each) for each in page.items], "more": page.next is not None}
-    found = await client.get_bandit(bandit)
-    catalogue = asdict(await client.get_catalogue(found.catalogue))
+        return {
+            "bandits": [about(bandit_of_page) for bandit_of_page in page.items],
+            "more": page.next is not None,
+        }
+    view = await client.get_bandit(bandit)
+    catalogue = asdict(await client.get_catalogue(view.catalogue))
     parts = {name: catalogue.get(name) for name in ("id", "size", "dim", "features")}
-    return short({"bandit": about(found), "catalogue": parts})
+    return short({"bandit": about(view), "catalogue": parts})
 
 
 def about(bandit: Any) -> Document:
-    """What an agent needs to know of a bandit."""
+    """The facts of a bandit which an agent needs."""
     names = ("id", "catalogue", "policy", "scope", "context", "signals", "reward", "log", "warnings", "state")
     return short({name: value for name, value in asdict(bandit).items() if name in names})
 
 
 def short(document: Document) -> Document:
-    """A document without fields that are None, which say nothing to an agent and cost it room."""
+    """A document without fields of None, which say nothing to an agent and take room."""
     return {name: _short(value) for name, value in document.items() if value is not None}
 
 
 def _short(value: Any) -> Any:
     if isinstance(value, dict):
         return short(value)
-    return [_short(each) for each in value] if isinstance(value, list | tuple) else value
+    return [_short(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def server_of(url: str, key: str | None = None, *, has_own_keys: bool = False) -> MCPServer[Service]:
@@ -271,19 +274,19 @@ def server_of(url: str, key: str | None = None, *, has_own_keys: bool = False) -
 
 
 def strict(function: Callable[..., Awaitable[Document]]) -> Tool:
-    """The tool, which refuses arguments that it does not have: a `filters` left out would choose from all."""
-    made = Tool.from_function(function)
-    taken = made.fn_metadata.arg_model
-    taken.model_config["extra"] = "forbid"
-    taken.model_rebuild(force=True)
-    made.parameters["additionalProperties"] = False
-    return made
+    """The tool, which refuses unknown arguments: a `filters` left out would choose from all."""
+    tool = Tool.from_function(function)
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters["additionalProperties"] = False
+    return tool
 
 
 def serve(url: str, key: str | None, *, port: int | None) -> None:
-    """Serve until standard input ends, or with ``port`` over HTTP until it is stopped.
+    """Serve until standard input ends, or with ``port`` over HTTP until stopped.
 
-    On loopback alone: a service without keys lets in everybody who can reach it, which is meant to be this
+    On loopback alone: a service without keys lets in everybody with a way to its port, who should be on this
     machine.
     """
     server = server_of(url, key, has_own_keys=port is not None)

@@ -35,7 +35,7 @@ class EmbeddedEngine(EmbeddedServer):
             raise StartupError(f"SHORTLIST_MILVUS_URI is a file, but milvus-lite is not installed: {INSTALL}")
 
     def answers(self) -> bool:
-        """Whether somebody listens: it does so once its data are read."""
+        """Return whether somebody listens: the engine does so once its data are read."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
                 client.settimeout(_PATIENCE_S)
@@ -55,5 +55,5 @@ class EmbeddedEngine(EmbeddedServer):
 
 
 def is_embedded(uri: str) -> bool:
-    """Whether a setting names a file, not an address."""
+    """Return whether a setting names a file, not an address."""
     return not uri.startswith(("http://", "https://", "tcp://", "unix:"))

@@ -1,7 +1,7 @@
-"""Milvus, as far as Shortlist uses it: collections of arms, written by a follower and searched by choices.
+"""Milvus, the part used by Shortlist: collections of arms, written by a follower and searched by choices.
 
-A collection is never altered: it is made whole, filled, and dropped. All calls are for the event loop.
-``pymilvus`` is imported by ``open``, for it is an extra, and takes 105 MB of memory.
+A collection is never altered, only made whole, filled, and dropped. All calls are for the event loop.
+``pymilvus`` is imported by ``open``, an extra, which takes 105 MB of memory.
 """
 
 from __future__ import annotations
@@ -49,15 +49,14 @@ LOAD_WAIT_S = 1.0
 SETTLED_S = 6.0  # Milvus answers searches of level Bounded from what was written 5 s ago or before
 
 _COLLECTION_ABSENT = 100
-# Of a Milvus that was started a moment ago: collections, replicas, channels, segments and nodes that are not
-# there yet.
+# Of a Milvus started a moment ago: collections, replicas, channels, segments and nodes still missing.
 _NOT_LOADED = frozenset({101, 103, 106, 201, 202, 400, 401, 500, 501, 503, 600, 601, 602, 901, 902, 903})
 _CONNECT_FAILED = 2  # by the client, which says 1 when it got no answer in time; those of Milvus are larger
 _GRPC_OPTIONS = {
-    # Left to itself gRPC waits up to two minutes before it tries again to connect to an engine that is back.
+    # By default gRPC waits up to two minutes before it tries again to connect to a returned engine.
     "grpc.initial_reconnect_backoff_ms": 200,
     "grpc.max_reconnect_backoff_ms": 1_000,
-    # A connection that breaks, such as when a proxy of Milvus is replaced, costs no choice.
+    # A broken connection, as at the replacement of a proxy of Milvus, costs no choice.
     "grpc.service_config": json.dumps(
         {
             "methodConfig": [
@@ -91,8 +90,8 @@ class ArmRow:
     @classmethod
     def of(cls, arm: EngineArm) -> ArmRow:
         """With what expressions ask of its tags and metadata."""
-        said = arm_terms(*arm.document)
-        return cls(arm.id, arm.revision, arm.features, said.terms, said.ends)
+        terms = arm_terms(*arm.document)
+        return cls(arm.id, arm.revision, arm.features, terms.terms, terms.ends)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -105,14 +104,14 @@ class ArmRow:
 
 
 class _Recovery(NamedTuple):
-    """How a collection comes to be searched again. ``waits_until``: on the clock of the event loop."""
+    """The recovery of a collection for searches. ``waits_until``: on the clock of the event loop."""
 
     task: asyncio.Task[None]
     waits_until: float
 
 
 class _Search(NamedTuple):
-    """What searches that can be asked together have in common."""
+    """The common terms of searches which can be asked together."""
 
     collection: str
     expression: str
@@ -121,11 +120,11 @@ class _Search(NamedTuple):
 
 
 class MilvusEngine(ArmEngine):
-    """One Milvus, or Milvus Lite. ``uri``: http(s)://, tcp:// or unix:, with a token where it wants one.
+    """One Milvus, or Milvus Lite. ``uri``: http(s)://, tcp:// or unix:, with a token where needed.
 
-    ``timeout_s``    of a call that makes, loads and writes nothing
-    ``rest_s``       before an engine that failed is asked again
-    ``load_wait_s``  searches wait so long for a collection that is being loaded, from its beginning
+    ``timeout_s``    of a call which makes, loads and writes nothing
+    ``rest_s``       before a failed engine is asked again
+    ``load_wait_s``  searches wait so long for a loading collection, from its beginning
     """
 
     def __init__(
@@ -147,9 +146,9 @@ class MilvusEngine(ArmEngine):
         self.settled_s = SETTLED_S
 
     async def open(self) -> None:
-        """Load the client, and check the engine if it is there. Raises StartupError.
+        """Load the client, and check a reachable engine. Raises StartupError.
 
-        One that cannot be used is no reason not to start: rewards and other catalogues do not need it.
+        An unusable engine is no reason not to start: rewards and other catalogues do not need it.
         """
         try:
             from grpc import RpcError  # noqa: PLC0415
@@ -170,7 +169,7 @@ class MilvusEngine(ArmEngine):
             self._lost()
 
     def check(self) -> None:
-        """Raise WrongEngine unless it is one that we can use, Unavailable while it does not answer."""
+        """Raise WrongEngine for an engine we cannot use, Unavailable while it does not answer."""
         if not self._is_here:
             raise Unavailable(AWAY) if self.fault is None else WrongEngine(self.fault)
 
@@ -217,9 +216,9 @@ class MilvusEngine(ArmEngine):
     async def create(self, name: str, dim: int, *, m: int, ef_construction: int) -> None:
         """Make an empty collection, ready to be written and searched.
 
-        By the other client, in a thread: that of asyncio waits by a call that Milvus Lite does not know.
+        By the other client, in a thread: asyncio's waits by a call unknown to Milvus Lite.
         """
-        await self._made(lambda: asyncio.to_thread(self._create, name, dim, m, ef_construction))
+        await self._make_call(lambda: asyncio.to_thread(self._create, name, dim, m, ef_construction))
 
     def _create(self, name: str, dim: int, m: int, ef_construction: int) -> None:
         from pymilvus import DataType, MilvusClient  # noqa: PLC0415
@@ -244,50 +243,54 @@ class MilvusEngine(ArmEngine):
             )
 
     async def dim(self, name: str) -> int | None:
-        """The dimension of a collection, which is loaded if it is not yet; None: there is none."""
+        """The dimension of a collection, which is loaded if needed; None: there is none."""
         if name not in await self.collections():
             return None
-        described = await self._made(lambda: self._client.describe_collection(name, timeout=self._timeout_s))
-        await self._made(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
+        described = await self._make_call(
+            lambda: self._client.describe_collection(name, timeout=self._timeout_s)
+        )
+        await self._make_call(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
         dims = [field["params"].get("dim") for field in described["fields"] if field["name"] == "features"]
         return int(dims[0]) if dims and dims[0] is not None else 0
 
     async def collections(self) -> Sequence[str]:
-        names: Sequence[str] = await self._made(
+        names: Sequence[str] = await self._make_call(
             lambda: self._client.list_collections(timeout=self._timeout_s)
         )
         return names
 
     async def drop(self, name: str) -> None:
         """Drop a collection, if it is there."""
-        await self._made(lambda: self._client.drop_collection(name, timeout=self._timeout_s))
+        await self._make_call(lambda: self._client.drop_collection(name, timeout=self._timeout_s))
 
     async def write(self, name: str, arms: Sequence[EngineArm], deleted: Sequence[str]) -> None:
-        """Insert or replace arms, and delete others. To repeat it changes nothing."""
+        """Insert or replace arms, and delete others. A repeated call changes nothing."""
         await self.write_rows(name, [ArmRow.of(arm) for arm in arms], deleted)
 
     async def write_rows(self, name: str, rows: Sequence[ArmRow], deleted: Sequence[str] = ()) -> None:
-        """``write``, of arms whose terms are there. Returns when all of it can be searched."""
+        """``write``, of arms with terms. Returns when all can be searched."""
         if rows:
             data = [row.as_dict() for row in rows]
-            await self._made(lambda: self._client.upsert(name, data, timeout=LONG_TIMEOUT_S))
+            await self._make_call(lambda: self._client.upsert(name, data, timeout=LONG_TIMEOUT_S))
         if deleted:
             ids = list(deleted)
-            await self._made(lambda: self._client.delete(name, ids=ids, timeout=LONG_TIMEOUT_S))
+            await self._make_call(lambda: self._client.delete(name, ids=ids, timeout=LONG_TIMEOUT_S))
         # Milvus answers writes before they can be searched: it is asked for one of them.
         for arm_id in [*deleted, *(row.id for row in rows)][-1:]:
             await self._confirm(name, arm_id)
 
     async def seal(self, name: str) -> None:
-        """Have Milvus build the graph over what was written. Until then it finds arms by a coarse index of
-        its own, which ``ef`` does not reach: .47 of the best arms of 100,000.
+        """Have Milvus build the graph over the written arms. Until then Milvus finds arms by a coarse index
+        of its own, without regard to ``ef``: .47 of the best arms of 100,000.
         """
-        await self._made(lambda: self._client.flush(name, timeout=LONG_TIMEOUT_S))
+        await self._make_call(lambda: self._client.flush(name, timeout=LONG_TIMEOUT_S))
 
     async def _confirm(self, name: str, arm: str) -> None:
-        """Return when the engine answers from all that was written before: it waits for it to be there."""
+        """Return when the engine answers from all earlier writes."""
         strong = {"consistency_level": "Strong", "timeout": LONG_TIMEOUT_S}
-        await self._made(lambda: self._client.query(name, ids=[arm], output_fields=["revision"], **strong))
+        await self._make_call(
+            lambda: self._client.query(name, ids=[arm], output_fields=["revision"], **strong)
+        )
 
     async def search(
         self,
@@ -298,7 +301,7 @@ class MilvusEngine(ArmEngine):
         arm_filter: Filter | None = None,
         ef: int,
     ) -> list[str]:
-        """Ids of arms of large inner product, best first, about those that a filter matches."""
+        """Ids of arms of large inner product, best first, about the matches of a filter."""
         expression = "" if arm_filter is None else expression_of(arm_filter)
         return await self.search_where(collection, query, limit, expression=expression, ef=ef)
 
@@ -307,15 +310,15 @@ class MilvusEngine(ArmEngine):
     ) -> list[str]:
         """``search``, among the arms for which an expression is true. Shapes: query (d,).
 
-        A collection that the engine has not in its memory is loaded: searches wait for ``load_wait_s``. While
-        the engine is known to be away, or loads for longer than that, they are refused at once. Raises
-        CollectionGone: there is no such collection; Unavailable.
+        A collection outside of the engine's memory is loaded: searches wait for ``load_wait_s``. While the
+        engine is known to be away, or loads for longer, they are refused at once. Raises CollectionGone:
+        there is no such collection; Unavailable.
         """
         search = _Search(collection, expression, limit, max(ef, limit))
         if collection in self._recoveries:
             await self._recovered(collection)
         try:
-            return await self._found(search, query)
+            return await self._batched_search(search, query)
         except (CollectionGone, NotLoaded):
             self._recover(search, query, wait_s=self.load_wait_s)
         except Unavailable:
@@ -323,10 +326,10 @@ class MilvusEngine(ArmEngine):
                 self._recover(search, query, wait_s=0.0)
             raise
         await self._recovered(collection)
-        return await self._found(search, query)
+        return await self._batched_search(search, query)
 
     def _recover(self, search: _Search, query: NDArray[np.float32], *, wait_s: float) -> None:
-        """Have the collection searched again, in the background, unless that is under way."""
+        """Have the collection searched again, in the background, unless under way."""
         name = search.collection
         if name in self._recoveries:
             return
@@ -337,7 +340,7 @@ class MilvusEngine(ArmEngine):
         self._recoveries[name] = _Recovery(task, asyncio.get_running_loop().time() + wait_s)
 
     async def _search_again(self, search: _Search, query: NDArray[np.float32]) -> None:
-        """Return when a search is answered: an engine that was started says that all is loaded before.
+        """Return when a search is answered: a freshly started engine says too early that all is loaded.
 
         Raises CollectionGone.
         """
@@ -346,7 +349,7 @@ class MilvusEngine(ArmEngine):
             with contextlib.suppress(Unavailable):
                 if name not in await self.collections():
                     break
-                await self._made(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
+                await self._make_call(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
                 await self._search([query], search)
                 return
             await asyncio.sleep(self._rest_s)
@@ -358,7 +361,7 @@ class MilvusEngine(ArmEngine):
             task.exception()  # those who wait are told; there may be none any more
 
     async def _recovered(self, name: str) -> None:
-        """Return when the collection is searched again. Raises Unavailable when that takes long."""
+        """Return when the collection is searched again. Raises Unavailable when this takes long."""
         task, waits_until = self._recoveries[name]
         if asyncio.get_running_loop().time() < waits_until:
             with contextlib.suppress(TimeoutError):
@@ -368,13 +371,13 @@ class MilvusEngine(ArmEngine):
         self.check()
         raise Unavailable(LOADING)
 
-    async def _found(self, search: _Search, query: NDArray[np.float32]) -> list[str]:
-        """The answer to a search. Those that come while one of the same kind is on its way are asked
-        together, when that is back.
+    async def _batched_search(self, search: _Search, query: NDArray[np.float32]) -> list[str]:
+        """The answer to a search. Searches of one kind, while one is on its way, are asked together when it
+        is back.
         """
         answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(search, []).append((query, answer))
-        # One task for each kind of search: what comes while it waits for the engine goes with its next call.
+        # One task for each kind of search: searches during its wait for the engine go with its next call.
         if search not in self._searching:
             self._searching[search] = asyncio.create_task(self._answer(search))
         return await answer
@@ -382,9 +385,9 @@ class MilvusEngine(ArmEngine):
     async def _answer(self, search: _Search) -> None:
         try:
             while waiting := self._waiting.pop(search, None):
-                together, rest = waiting[:SEARCHED_TOGETHER], waiting[SEARCHED_TOGETHER:]
-                if rest:
-                    self._waiting[search] = rest
+                together, later = waiting[:SEARCHED_TOGETHER], waiting[SEARCHED_TOGETHER:]
+                if later:
+                    self._waiting[search] = later
                 await self._answer_some(search, together)
         finally:
             del self._searching[search]
@@ -406,14 +409,14 @@ class MilvusEngine(ArmEngine):
                 answer.set_result(hits)
 
     async def _search(self, queries: Sequence[NDArray[np.float32]], search: _Search) -> list[list[str]]:
-        results = await self._made(lambda: self._ask(queries, search))
+        results = await self._make_call(lambda: self._ask(queries, search))
         ids, ends = list(results.ids.str_id.data), accumulate(results.topks, initial=0)
         # An empty collection answers no list at all.
         return [ids[start:end] for start, end in pairwise(ends)] or [[] for _ in queries]
 
     async def _ask(self, queries: Sequence[NDArray[np.float32]], search: _Search) -> Any:
         """The results of a search. By the stub of the client: its own ``search`` takes .4 ms more of a core,
-        for a timer, a task, and an object for each arm that is found.
+        for a timer, a task, and an object for each found arm.
         """
         from pymilvus.client.utils import check_status  # noqa: PLC0415
         from pymilvus.grpc_gen import common_pb2, milvus_pb2  # noqa: PLC0415
@@ -433,8 +436,8 @@ class MilvusEngine(ArmEngine):
         check_status(answer.status)
         return answer.results
 
-    async def _made(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call. Raises Unavailable: it failed, or the engine is known to be away."""
+    async def _make_call(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call. Raises Unavailable: the call failed, or the engine is known to be away."""
         self.check()
         return await self._called(call)
 
@@ -447,7 +450,7 @@ class MilvusEngine(ArmEngine):
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> Unavailable:
-        """What a failed call means. One that is refused, or too early, does not make the engine away."""
+        """The meaning of a failed call. A refused, or too early, one does not make the engine away."""
         code = getattr(error, "code", None)
         if code == _COLLECTION_ABSENT:  # the follower makes what is missing
             return CollectionGone(GONE)
@@ -483,7 +486,7 @@ def _request(search: _Search) -> Any:
 
 
 def check_version(text: str) -> str:
-    """The name of the engine. Raises WrongEngine for one that is not known, or too old."""
+    """The name of the engine. Raises WrongEngine for an unknown, or too old, one."""
     parts = re.match(r"(?:(milvus_lite)-|v?)(\d+)\.(\d+)(?:\.(\d+))?", text)
     if parts is None:
         raise WrongEngine("SHORTLIST_MILVUS_URI names an engine of an unknown version")

@@ -1,20 +1,19 @@
-"""Filters as expressions of Milvus: what a row there says of an arm, and the expression of a filter.
+"""Filters as expressions of Milvus: the row of an arm there, and the expression of a filter.
 
-Milvus compares numbers, strings and lists by rules of its own, and a path that is missing is neither true nor
-false. So that expressions mean what filters mean, no value is stored in a row as it is. Each field becomes
+Milvus compares numbers, strings and lists by rules of its own, and a missing path is neither true nor false.
+For expressions with the meaning of filters, no value is stored in a row as it is. Each field becomes
 
-    terms   digests: one if the field is there, one for each of its values, one for each kind of value that
-            has an order. Only equal values have equal digests, and an array is never missing
+    terms   digests: one if the field is there, one for each of its values, one for each kind of value with an
+            order. Only equal values have equal digests, and an array is never missing
     ends    the least and the largest of its numbers, and of its strings, as text in the same order
 
 Numbers are ordered exactly, integers of 64 bits too; of strings the first ``STRING_BYTES`` bytes are.
 
-An expression is true for every arm that its filter matches. It may be true for another arm only where a row
-cannot say enough: where a bound is a long string, or an arm has more values than an array takes. Therefore
-every arm found is checked again by ``Filter.matches``. To keep that property through a negation there are two
-translations of each part: one that is true for all arms that fulfil it, and one that is true for none but
-those. An expression is never unknown: a path into ``ends`` is followed only where a term says that it is
-there.
+An expression is true for every arm matched by its filter. Another arm may fulfil it only where a row cannot
+say enough: where a bound is a long string, or an arm has more values than an array takes. Therefore every
+found arm is checked again by ``Filter.matches``. To keep this property through a negation there are two
+translations of each part: one true for all arms which fulfil the part, and one true for none but those. An
+expression is never unknown: a path into ``ends`` is followed only where a term says: it exists.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _OPERATORS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 @dataclass(frozen=True, slots=True)
 class ArmTerms:
-    """What a row says of one arm."""
+    """The row of one arm."""
 
     terms: Sequence[str]
     ends: Mapping[str, str]
@@ -85,7 +84,7 @@ def exists(field: str) -> str:
 
 
 def has(field: str, kind: ValueKind) -> str:
-    """The term of arms that have a value of this kind in the field."""
+    """The term of arms with a value of this kind in the field."""
     return _digest(f"has {kind}", field)
 
 
@@ -108,7 +107,7 @@ def key_of(value: Value) -> str:
 
 
 def string_key(value: str) -> str:
-    """In the order of code points, which is that of the bytes of UTF-8; equal beyond ``STRING_BYTES``."""
+    """In the order of code points, as of the bytes of UTF-8; equal beyond ``STRING_BYTES``."""
     return encoded(value)[:STRING_BYTES].hex()
 
 
@@ -117,8 +116,8 @@ def encoded(value: str) -> bytes:
 
 
 def number_key(value: float) -> str:
-    """The bits of the largest float64 that is not above the number, as an unsigned integer that has the order
-    of floats, and what an integer is above it: less than 2,048, for it has 64 bits.
+    """The bits of the largest float64 not above the number, as an unsigned integer in the order of floats,
+    and the distance of an integer from the float64: less than 2,048, for an integer has 64 bits.
     """
     low = float(value)
     if low > value:
@@ -147,10 +146,10 @@ def expression_of(arm_filter: Filter) -> str:
     """The expression of a filter; "" where it matches everything. Cost: O(its length), once."""
     if arm_filter.expression == AllOf(()):
         return ""
-    return _said(arm_filter.expression, above=True)
+    return _translated(arm_filter.expression, above=True)
 
 
-def _said(part: Expression, *, above: bool) -> str:
+def _translated(part: Expression, *, above: bool) -> str:
     """True for all arms that fulfil the part, and with ``above`` maybe for more; else maybe for fewer."""
     match part:
         case OneOf(field, members):
@@ -160,11 +159,11 @@ def _said(part: Expression, *, above: bool) -> str:
         case Ordered():
             return _ordered(part, above=above)
         case Not(inner):
-            return f"not ({_said(inner, above=not above)})"
+            return f"not ({_translated(inner, above=not above)})"
         case AllOf(parts):
-            return _joined("and", parts, _ALWAYS, lambda each: _said(each, above=above))
+            return _joined("and", parts, _ALWAYS, lambda part_of: _translated(part_of, above=above))
         case AnyOf(parts):
-            return _joined("or", parts, _NEVER, lambda each: _said(each, above=above))
+            return _joined("or", parts, _NEVER, lambda part_of: _translated(part_of, above=above))
 
 
 def _joined(word: str, parts: Iterable[Expression], empty: str, say: Callable[[Expression], str]) -> str:
@@ -182,7 +181,7 @@ def _any_term(wanted: Iterable[str], *, above: bool) -> str:
 def _ordered(part: Ordered, *, above: bool) -> str:
     """A value is above (below) the bound where the largest (the least) one is.
 
-    What begins as a long bound does is in no order to it that is known.
+    A value with the beginning of a long bound has no known order to it.
     """
     kind = ValueKind.STRING if isinstance(part.bound, str) else ValueKind.NUMBER
     if kind_of(part.bound) is not kind:

@@ -1,7 +1,7 @@
 """Milvus Lite as a process of its own, on a unix socket: `python run_engine.py FOLDER SOCKET`.
 
-In the process of the service it would hold all arms there, and keep its threads from the event loop.
-It is run by path, without the package.
+In the process of the service Milvus would hold all arms there, and keep its threads from the event loop. The
+program is run by path, without the package.
 """
 
 from __future__ import annotations

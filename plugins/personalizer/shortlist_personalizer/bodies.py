@@ -1,4 +1,4 @@
-"""What Personalizer's clients send, and what they get."""
+"""The requests of Personalizer's clients, and the answers."""
 
 from __future__ import annotations
 

@@ -114,15 +114,15 @@ async def rank(body: RankBody, request: Request, personalizer_bandit: Provided[S
     top = chosen["arms"][0]
     # An event that is ranked again has the probability of its arm alone: a ranking is not kept.
     ranked = chosen.get("ranking") or [{"id": top["id"], "first": top.get("propensity")}]
-    known = {one["id"]: one.get("first") for one in ranked}
-    order = [top["id"], *(id_ for id_ in known if id_ != top["id"])]
-    order += [id_ for id_ in names if id_ not in known and names[id_] not in excluded]
-    rest = iter(order)
+    propensities = {one["id"]: one.get("first") for one in ranked}
+    order = [top["id"], *(id_ for id_ in propensities if id_ != top["id"])]
+    order += [id_ for id_ in names if id_ not in propensities and names[id_] not in excluded]
+    remaining = iter(order)
     ranking = [
         # An excluded action keeps its place, as clients of Personalizer expect.
         RankedAction(action.id, 0.0)
         if action.id in excluded
-        else RankedAction(names[id_ := next(rest)], known.get(id_))
+        else RankedAction(names[id_ := next(remaining)], propensities.get(id_))
         for action in body.actions
     ]
     return reply(RankAnswer(ranking, event_id, names[top["id"]]), 201)
@@ -149,10 +149,10 @@ async def rank_slots(
         # First, since a holdout that serves the caller's candidates serves the first.
         ordered = {slot.baseline_action: candidates[slot.baseline_action], **candidates}
         # In a namespace of its own, so that a field of a slot is none of the context.
-        own = _context(bandit, [{"slot": features} for features in slot.features or []])
+        slot_context = _context(bandit, [{"slot": features} for features in slot.features or []])
         requests.append(
             {
-                **_choice(ordered, excluded, [a + b for a, b in zip(context, own, strict=True)]),
+                **_choice(ordered, excluded, [a + b for a, b in zip(context, slot_context, strict=True)]),
                 "event_id": slot_event(event_id, slot.id),
                 "activate": not body.defer_activation,
             }
@@ -261,7 +261,7 @@ def _context(bandit: Bandit, features: Features | None) -> list[float]:
 def _choice(
     candidates: Mapping[str, Mapping[str, Any]], excluded: frozenset[str], context: list[float]
 ) -> dict[str, Any]:
-    """What a choice says of its candidates and of its context. Raises Invalid: all are excluded."""
+    """The candidates and the context of a choice. Raises Invalid: all are excluded."""
     eligible = [candidate for action_id, candidate in candidates.items() if action_id not in excluded]
     if not eligible:
         raise Invalid("all actions are excluded", path=("excludedActions",))
@@ -272,20 +272,20 @@ def _excluded(
     excluded: Sequence[str] | None, actions: Sequence[ActionBody], *path: str | int
 ) -> frozenset[str]:
     """Raises Invalid for what is no action."""
-    known = {action.id for action in actions}
+    action_ids = {action.id for action in actions}
     for number, action_id in enumerate(excluded or ()):
-        if action_id not in known:
+        if action_id not in action_ids:
             raise Invalid("must be the id of an action", path=(*path, number))
     return frozenset(excluded or ())
 
 
 def _each_once(ids: Sequence[str], field: str) -> None:
     """Raise Invalid at the first id that was there before."""
-    seen = set[str]()
+    ids_so_far = set[str]()
     for number, one in enumerate(ids):
-        if one in seen:
+        if one in ids_so_far:
             raise Invalid("must not have the id of another", path=(field, number, "id"))
-        seen.add(one)
+        ids_so_far.add(one)
 
 
 class PersonalizerCalls(Routes):
@@ -307,6 +307,6 @@ class PersonalizerCalls(Routes):
     }
 
     def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
-        """Which bandit ranks, and which slots there were."""
+        """The ranking bandit, and the ids of slots."""
         served = ServedBandit(dependencies.bandits, PersonalizerSettings())
         return {"personalizer_bandit": served, "personalizer_slots": SlotIds(dependencies.event_logs)}

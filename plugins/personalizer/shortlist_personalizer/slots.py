@@ -1,7 +1,7 @@
-"""Which slots a page has: an activation names an event alone, and each slot of it is a choice of its own.
+"""The slots of a page: an activation names an event alone, and each slot of an event is a choice of its own.
 
-The ids of slots that were ever deferred are stored, by bandit. They are names of places of a page, so they
-are few; an activation tries all of them.
+The ids of all deferred slots so far are stored, by bandit. They are names of places of a page, so they are
+few; an activation tries all of them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class SlotIds:
 
     def __init__(self, event_logs: EventLogs) -> None:
         self._event_logs = event_logs
-        self._known: dict[str, set[str]] = {}
+        self._ids_known: dict[str, set[str]] = {}
 
     async def add(self, bandit: str, slot_ids: Iterable[str]) -> None:
         """Store what is not stored yet. Raises Invalid: they would be too many; Unavailable."""
-        known = self._known.setdefault(bandit, set())
-        new = [slot_id for slot_id in slot_ids if slot_id not in known]
+        ids_of_bandit = self._ids_known.setdefault(bandit, set())
+        new = [slot_id for slot_id in slot_ids if slot_id not in ids_of_bandit]
         if not new:
             return
         if len({*await self.of(bandit), *new}) > MOST:
@@ -45,7 +45,7 @@ class SlotIds:
         for slot_id in new:
             slot = Slot(bandit, slot_id)
             await self._event_logs.create(KIND, _name(slot), with_uid(UID, slot))
-            known.add(slot_id)
+            ids_of_bandit.add(slot_id)
 
     async def of(self, bandit: str) -> Sequence[str]:
         """The stored ids of a bandit. Cost: a read for each slot of any bandit."""

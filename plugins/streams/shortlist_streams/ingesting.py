@@ -69,7 +69,7 @@ class RefusedMessage:
 
 
 class _Stopped(Exception):
-    """It is to end, with the current batch not done."""
+    """The end of the loop, with the current batch not done."""
 
 
 def source_of(address: str, *, dead_letters: str | None = None, settings: Path | None = None) -> Source:
@@ -133,14 +133,14 @@ class Ingester:
     def __init__(self, kafka: Any, source: Source, client: Client, registry: CollectorRegistry) -> None:
         self._kafka, self._source, self._client = kafka, source, client
         common = {"bootstrap.servers": source.servers, "log_level": 2, **source.settings}
-        own = {
+        settings_of_kafka = {
             "group.id": source.group,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "queued.max.messages.kbytes": MOST_BYTES >> 10,
             "topic.metadata.refresh.interval.ms": 10_000,
         }
-        self._consumer = kafka.Consumer(common | own, logger=log)
+        self._consumer = kafka.Consumer(common | settings_of_kafka, logger=log)
         reliable = {"enable.idempotence": True, "delivery.timeout.ms": 30_000, "message.max.bytes": 100 << 20}
         self._producer = kafka.Producer(common | reliable, logger=log)
         self._done: dict[int, int] = {}  # by partition: offsets that are not committed yet
@@ -187,19 +187,19 @@ class Ingester:
             self._consumer.close()
 
     def _revoked(self, _consumer: Any, partitions: Sequence[Any]) -> None:
-        for each in partitions:
-            self._done.pop(each.partition, None)
+        for partition in partitions:
+            self._done.pop(partition.partition, None)
 
     def _next(self) -> list[Any]:
-        found, size, end = list[Any](), 0, time.monotonic() + REST_S
-        while len(found) < BATCH_SIZE and size < MOST_BYTES and (left_s := end - time.monotonic()) > 0:
+        messages, size, end = list[Any](), 0, time.monotonic() + REST_S
+        while len(messages) < BATCH_SIZE and size < MOST_BYTES and (left_s := end - time.monotonic()) > 0:
             for message in self._consumer.consume(STEP, timeout=left_s):
                 if message.error():
                     log.warning("Kafka says: %s", message.error().str())
                 else:
-                    found.append(message)
+                    messages.append(message)
                     size += len(message.value() or b"")
-        return found
+        return messages
 
     def _commit(self) -> None:
         if self._done:
@@ -232,7 +232,7 @@ class Ingester:
     def _send(
         self, call: Callable[[list[Any]], Receipt], pairs: Sequence[tuple[Any, Any]]
     ) -> list[RefusedMessage]:
-        """Where a batch is refused as a whole, its halves are sent: the bad ones are found among many."""
+        """Send a batch. If refused as a whole, its halves are sent: the bad ones are found among many."""
         try:
             receipt = self._answer(partial(call, [item for _, item in pairs]))
         except CONTENT as error:
@@ -246,7 +246,7 @@ class Ingester:
             return self._send(call, pairs[:half]) + self._send(call, pairs[half:])
         self._messages.labels("accepted").inc(receipt.accepted)
         self._messages.labels("duplicate").inc(receipt.duplicate)
-        return [RefusedMessage(pairs[each.index][0], each.code) for each in receipt.rejected]
+        return [RefusedMessage(pairs[rejected.index][0], rejected.code) for rejected in receipt.rejected]
 
     def _answer(self, call: Callable[[], Receipt]) -> Receipt:
         """The service's answer, as soon as there is one. Raises _Stopped, or what it says of the request."""
@@ -254,18 +254,18 @@ class Ingester:
             try:
                 receipt = call()
             except (*CONTENT, *NOT_ALLOWED):
-                self._seen("service")
+                self._note_heard("service")
                 raise
             except errors.ShortlistError as error:
                 self._missed("service", str(error))
-                self._rest()
+                self._pause()
             else:
-                self._seen("service")
+                self._note_heard("service")
                 return receipt
 
     def _write_dead_letters(self, letters: Sequence[RefusedMessage]) -> None:
         """Write dead letters; return when all are durable."""
-        left = [(each, each.message.value()) for each in letters]
+        left = [(dead, dead.message.value()) for dead in letters]
         while left:
             failed: list[tuple[RefusedMessage, Any]] = []
             for letter, value in left:
@@ -274,13 +274,13 @@ class Ingester:
             left = failed
             if left:
                 self._missed("kafka", f"{len(left)} dead letters are not written")
-                self._rest()
+                self._pause()
 
     def _produce(self, letter: RefusedMessage, value: Any, failed: list[tuple[RefusedMessage, Any]]) -> None:
         message, kafka = letter.message, self._kafka
-        place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
+        source = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
         headers = [("reason", letter.reason[:REASON_CHARS].encode(errors="replace"))]
-        headers += [(name, str(part).encode()) for name, part in place.items()]
+        headers += [(name, str(part).encode()) for name, part in source.items()]
 
         def delivered(error: Any, _message: Any) -> None:
             if error is not None:  # one that is too large is named by its place alone
@@ -300,7 +300,7 @@ class Ingester:
             else:
                 return
 
-    def _rest(self) -> None:
+    def _pause(self) -> None:
         if self._stopping:
             raise _Stopped
         self._measure()
@@ -315,21 +315,21 @@ class Ingester:
         except self._kafka.KafkaException as error:
             self._missed("kafka", error.args[0].str())
         else:
-            self._seen("kafka")
+            self._note_heard("kafka")
             self._lag.clear()
             for partition, lag in lags.items():
                 self._lag.labels(partition).set(lag)
         self._measured = time.monotonic()
 
     def _lags(self) -> dict[int, int]:
-        """By partition that this process has. Raises KafkaException, also when there is no such topic."""
+        """The lag of each partition of this process. Raises KafkaException, also for a missing topic."""
         topic = self._source.topic
-        known = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
-        if known.error is not None:
-            raise self._kafka.KafkaException(known.error)
+        topic_metadata = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        if topic_metadata.error is not None:
+            raise self._kafka.KafkaException(topic_metadata.error)
         assigned = self._consumer.assignment()
         committed = self._consumer.committed(assigned, timeout=ANSWER_S) if assigned else ()
-        return {each.partition: self._behind(each) for each in committed}
+        return {partition.partition: self._behind(partition) for partition in committed}
 
     def _behind(self, partition: Any) -> int:
         low, high = self._consumer.get_watermark_offsets(partition, timeout=ANSWER_S)
@@ -341,7 +341,7 @@ class Ingester:
             self._away.add(peer)
             log.warning("%s is away, messages wait: %s", peer, why)
 
-    def _seen(self, peer: str) -> None:
+    def _note_heard(self, peer: str) -> None:
         self._up.labels(peer).set(1)
         if peer in self._away:
             self._away.discard(peer)
@@ -349,9 +349,9 @@ class Ingester:
 
 
 def timed(item: dict[str, Any], message: Any, *, is_reward: bool) -> dict[str, Any]:
-    """What does not say when it was has the time of its message, however late it is read.
+    """An item without a time gets the time of its message, however late it is read.
 
-    Not an observation whose message has a time that the service would refuse.
+    Observations with a time which the service would refuse keep none.
     """
     kind, at = message.timestamp()
     if not kind or at < 0 or not (is_reward or FIRST_MS <= _in_ms(at) <= 1_000 * time.time()):
@@ -385,6 +385,6 @@ def item_of(value: bytes | None) -> tuple[str | None, dict[str, Any]]:
     try:
         model.model_validate_json(value or b"")
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3]]
+        wrong = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()[:3]]
         raise ValueError(f"invalid: {'; '.join(wrong)}") from None
     return (None if is_reward else item.pop("bandit")), item

@@ -63,6 +63,6 @@ def new_answer(data: bytes) -> bytes | None:
 
 def _decompressed(token: bytes, lower: bytes) -> tuple[bytes, bytes]:
     """The token and the numbers of many arms: their bytes stand place by place, the upper two apart."""
-    count, whole = len(lower) // _LOWER, zlib.decompress(token)
-    places = lower + whole[len(whole) - _UPPER * count :]
-    return whole[: len(whole) - _UPPER * count], b"".join(places[number::count] for number in range(count))
+    count, texts = len(lower) // _LOWER, zlib.decompress(token)
+    places = lower + texts[len(texts) - _UPPER * count :]
+    return texts[: len(texts) - _UPPER * count], b"".join(places[number::count] for number in range(count))

@@ -18,9 +18,9 @@ Settings = dict[str, Any]
 class Bandit:
     """A bandit of 2.x.
 
-    ``drops_learners``  its learners go, since version 3 cannot read them and it was asked for
-    ``notes``           what changes, as sentences; none: nothing does
-    ``blocks``          why the upgrade stops; "": it does not
+    ``drops_learners``  its learners go, unreadable for version 3, by request
+    ``notes``           changes, as sentences; none: no change
+    ``blocks``          why the upgrade stops; "": no reason
     """
 
     uid: str
@@ -39,9 +39,9 @@ class Bandit:
     def of(
         cls, name: str, data: bytes, dropped: Collection[str], spaces: Iterable[Mapping[bytes, bytes]]
     ) -> Bandit:
-        """``data``: as it is stored. ``dropped``: the bandits whose learners go.
+        """Read a bandit. ``data``: the stored bytes. ``dropped``: the bandits whose learners go.
 
-        ``spaces``: of each partition, what it knows of moves.
+        ``spaces``: the moves known to each partition.
         """
         uid, (settings, *_) = version_of(data)
         is_shifted = bool(settings.get("shift_rewards"))
@@ -109,12 +109,14 @@ def version_of(data: bytes) -> tuple[str, list[Any]]:
 def new_version(data: bytes) -> bytes:
     """A stored version as version 3 has it."""
     _, (settings, *others) = version_of(data)
-    kept = {name: value for name, value in settings.items() if name not in GONE}
-    return data[:UID_LENGTH] + msgspec.msgpack.encode([{**kept, "prior": prior_of(settings)}, *others])
+    settings_kept = {name: value for name, value in settings.items() if name not in GONE}
+    return data[:UID_LENGTH] + msgspec.msgpack.encode(
+        [{**settings_kept, "prior": prior_of(settings)}, *others]
+    )
 
 
 def left_by(data: bytes) -> tuple[str, int]:
-    """The uid of the catalogue that a bandit left by a move, and when."""
+    """The uid of the catalogue before a bandit's move, and the time of the move."""
     record: dict[str, Any] = msgspec.msgpack.decode(data)
     return record["left_uid"], record["moved_ms"]
 
@@ -123,6 +125,6 @@ def new_move(data: bytes) -> bytes:
     """The record of a move as version 3 has it: learners were carried by its map, or not at all."""
     record: dict[str, Any] = msgspec.msgpack.decode(data)
     carry = "none" if record["carry"] == "none" else "map"
-    kept = {name: value for name, value in record.items() if name not in {"asked", "restores"}}
+    fields_kept = {name: value for name, value in record.items() if name not in {"asked", "restores"}}
     answer = {**record["answer"], "carry": carry}
-    return msgspec.msgpack.encode({**kept, "carry": carry, "answer": answer})
+    return msgspec.msgpack.encode({**fields_kept, "carry": carry, "answer": answer})

@@ -97,29 +97,29 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def new_entry(fields: Mapping[bytes, bytes]) -> Fields:
     """The fields of an entry of the log, or of a dead letter. One that cannot be read stays a dead letter."""
-    kept = {name: value for name, value in fields.items() if name in {b"b", b"l", b"p", b"o", b"r"}}
+    fields_kept = {name: value for name, value in fields.items() if name in {b"b", b"l", b"p", b"o", b"r"}}
     try:
         payload = _payload(fields[b"p"])
     except msgspec.DecodeError:
-        return kept
+        return fields_kept
     if payload.features:
         kind, came = fields[b"f"][:1], fields[b"f"][1:]
-        kept[b"p"] = _encode(_reward(payload, fields.get(b"d"), is_sum=kind == b"0" and not came))
+        fields_kept[b"p"] = _encode(_reward(payload, fields.get(b"d"), is_sum=kind == b"0" and not came))
         if kind == _REPLACES or came:
-            kept[b"c"] = came
+            fields_kept[b"c"] = came
         elif kind != _FIRST:
-            kept[b"c"] = b"" if payload.signal is not None else b"A" + fields.get(b"s", b"0")
+            fields_kept[b"c"] = b"" if payload.signal is not None else b"A" + fields.get(b"s", b"0")
     elif payload.corrects or fields[b"l"] == MOVED:
         # A correction is of a move that the log had before it: said again, it changes nothing, and the log
         # keeps its numbers.
-        kept[b"l"], kept[b"p"] = MOVED, _encode([MOVE, payload.space])
+        fields_kept[b"l"], fields_kept[b"p"] = MOVED, _encode([MOVE, payload.space])
     else:
-        kept[b"p"] = _encode([STATE, states.new_state(payload.state)] if payload.state else [FORGET])
-    return kept
+        fields_kept[b"p"] = _encode([STATE, states.new_state(payload.state)] if payload.state else [FORGET])
+    return fields_kept
 
 
 def new_decision(data: bytes) -> bytes:
-    """A decision that waits for rewards."""
+    """A waiting decision, in the form of version 3."""
     old = msgspec.msgpack.decode(data, type=LoggedDecision)
     sources: Sequence[bytes | None] = old.sources or [None] * len(old.payloads)
     defaults = [
@@ -137,7 +137,7 @@ def new_dedupe_key(field: bytes, value: bytes) -> bytes:
 
 
 def _reward(payload: RewardPayload, data: bytes | None, *, is_sum: bool) -> list[Any]:
-    """``is_sum``: of a reward without a signal, that it is a later one of those that are summed."""
+    """The entry of a reward. ``is_sum``: a reward without a signal, the later one of a sum."""
     terms, signal, effect = payload.terms or RewardTerms(), payload.signal, payload.effect
     source = RewardSource() if data is None else _source(data)
     arm, revision = source.arm, source.revision

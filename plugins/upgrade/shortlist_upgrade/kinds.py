@@ -1,7 +1,7 @@
-"""The kinds of keys of a store of 2.x, and what becomes of each in version 3.
+"""The kinds of keys of a store of 2.x, and the form of each in version 3.
 
-A kind is a row of ``KINDS``. A key is copied as it is, left out, or converted part by part. What converts
-gets the parts of its type, and returns what is to be written, or None to leave it out:
+A kind is a row of ``KINDS``. A key is copied as it is, left out, or converted part by part. A converter gets
+the parts of its type, and returns the new part, or None to leave it out:
 
     hash     (field, value)    -> (field, value)
     zset     (member)          -> member
@@ -27,7 +27,7 @@ Convert = Callable[..., Any]
 
 
 class Key(NamedTuple):
-    """A key, with the bandit that it is of: None of others, and of those that were deleted."""
+    """A key, with its bandit: None for others, and for deleted ones."""
 
     name: bytes
     bandit: Bandit | None
@@ -35,7 +35,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """``named``: what is deleted with it, as it is reported; "": nothing."""
+    """A kind of keys. ``named``: the reported name of deleted data; "": none."""
 
     how: Literal["copy", "skip", "hash", "zset", "stream", "string", "quotas"] = "copy"
     convert: Convert = lambda *_: None
@@ -121,19 +121,19 @@ _NOTES = b"p:had"
 
 
 class Kinds:
-    """Which kind a key is of. ``found``: the bandits of the store by uid."""
+    """The kind of each key. ``found``: the bandits of the store by uid."""
 
-    def __init__(self, found: Mapping[str, Bandit]) -> None:
-        self._bandits = found
+    def __init__(self, bandits: Mapping[str, Bandit]) -> None:
+        self._bandits = bandits
 
     def of(self, key: bytes) -> tuple[Key, Kind]:
-        tag, _, rest = key.removeprefix(OLD).partition(b"}:")
-        word, _, rest = rest.partition(b":")
+        tag, _, after_tag = key.removeprefix(OLD).partition(b"}:")
+        word, _, after_tag = after_tag.partition(b":")
         name = tag[1:2] + b":" + word
         kind = KINDS.get(name)
         if kind is None:
             return Key(key, None), _COPIED
-        bandit = self._bandits.get(rest[: bandits.UID_LENGTH].decode("ascii", "replace"))
+        bandit = self._bandits.get(after_tag[: bandits.UID_LENGTH].decode("ascii", "replace"))
         if bandit is not None and bandit.drops_learners and name in _OF_LEARNERS:
             kind = Kind("skip", named="learners that were dropped")
         elif bandit is not None and bandit.remembers and name == _NOTES:

@@ -13,7 +13,7 @@ _TERMS = (b"uid", b"most", b"per", b"from", b"to")
 
 
 def rule_of(record: bytes) -> dict[str, Any]:
-    """What a stored quota says."""
+    """The rule of a stored quota."""
     rule: dict[str, Any] = msgspec.msgpack.decode(record[_UID_LENGTH:])
     return rule
 
@@ -42,7 +42,7 @@ def new_quotas(
         new = {name: fields[name] for name in _TERMS if name in fields}
         new |= {b"pace": rule.get("pace", "none"), b"counts": rule.get("counts", "shown")}
         if b"window" in fields:
-            # What was granted, not what is known to be spent: a process that was killed has told nothing.
+            # The granted amount, not the known spending: a killed process has told nothing.
             new |= {
                 b"window": fields[b"window"],
                 b"shown": fields[b"granted"],

@@ -35,9 +35,9 @@ Commands = Sequence[Sequence[Any]]
 
 @contextmanager
 def opened(settings: Settings, *, reads_only: bool, copies: bool) -> Iterator[Server]:
-    """The store that the settings name. An embedded one is copied unless it is only read.
+    """The store named by the settings. An embedded one is copied, unless only read.
 
-    Raises StartupError (no such store, a service has it), Conflict (something uses it), Unavailable.
+    Raises StartupError (no such store, or one of a running service), Conflict (a store in use), Unavailable.
     """
     if settings.redis_url is not None:
         with connected(settings.redis_url.get_secret_value()) as server:
@@ -61,7 +61,7 @@ def opened(settings: Settings, *, reads_only: bool, copies: bool) -> Iterator[Se
 
 @contextmanager
 def connected(url: str) -> Iterator[Server]:
-    """A server, or all of the cluster that it is a node of.
+    """A server, or all of its cluster.
 
     Raises StartupError, Unavailable, ShortlistError.
     """
@@ -103,9 +103,9 @@ class Server:
     def ask_all(self, commands: Iterable[Sequence[Any]]) -> list[Any]:
         """The answers to commands, in their order. Of one server they are done in their order too."""
         results = list[Any]()
-        for some in batches(commands, BATCH):
+        for batch in batches(commands, BATCH):
             with self.redis.pipeline(**({} if self.is_cluster else {"transaction": False})) as pipeline:
-                for command in some:
+                for command in batch:
                     pipeline.execute_command(*command)
                 results += pipeline.execute()
         return results
@@ -122,10 +122,12 @@ class Server:
         """Raise Conflict while a service or a worker uses the store, or another upgrade."""
         everywhere = {"target_nodes": RedisCluster.PRIMARIES} if self.is_cluster else {}
         try:
-            found = self.redis.client_list(**everywhere)
+            clients_found = self.redis.client_list(**everywhere)
         except ResponseError:  # hosted servers do not tell
-            found = []
-        clients = chain.from_iterable(found.values()) if isinstance(found, dict) else found
+            clients_found = []
+        clients = (
+            chain.from_iterable(clients_found.values()) if isinstance(clients_found, dict) else clients_found
+        )
         names = {client["name"] for client in clients}
         if NAME_OF_SERVICES in names:
             raise Conflict("a service or a worker is connected to the store: stop all of them first")
@@ -149,7 +151,7 @@ def _copy_files(server: Server, data_dir: Path) -> None:
     target, partial = data_dir / COPY, data_dir / f"{COPY}.partial"
     if target.exists():
         return
-    # A rewrite would take files away that are being copied. Nobody writes, so what is there is whole.
+    # A rewrite would take files away during the copy. Nobody writes, so the files are whole.
     server.redis.config_set("auto-aof-rewrite-percentage", 0)
     deadline = time.monotonic() + PATIENCE_S
     while server.redis.info("persistence")["aof_rewrite_in_progress"]:

@@ -1,11 +1,11 @@
 """Convert a store of 2.x for version 3: each key of 2.x becomes one with the prefix of version 3.
 
 plan      what becomes of each bandit; it may refuse
-convert   key by key, each in one step that others see: what is there is whole, and a second run goes on
+convert   key by key, each in one visible step: existing keys are whole, and a second run goes on
 delete    all keys of 2.x, those of the registry first: a process of 2.x finds no store from then on
 
-A mark in the store says how far it is. Before all of version 3 is there, nothing of 2.x is changed but that
-its processes refuse to start.
+A mark in the store has the progress. Before all of version 3 is there, nothing of 2.x is changed, except: its
+processes refuse to start.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Say = Callable[[str], None]
 
 
 def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], rewarded_s: int, say: Say) -> bool:
-    """``rewarded_s``: how long a decision can be rewarded. False where one that only reads would stop.
+    """Convert the store. ``rewarded_s``: how long a decision can be rewarded. False where a check would stop.
 
-    Raises Conflict (it would lose something, or there is nothing to convert or no place for it).
+    Raises Conflict (a loss of data, nothing to convert, or no place for it).
     """
     mark = server.ask("GET", _MARK)
     if mark != b"delete":
@@ -48,16 +48,16 @@ def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], rewar
                 "the store has keys of version 3 besides those of 2.x: a service of version 3 was started on "
                 "it. Delete the keys shortlist3:* first, which have nothing of what 2.x stored"
             )
-        found = _bandits(server, dropped)
-        for bandit in found:
+        bandits = _bandits(server, dropped)
+        for bandit in bandits:
             say(f"{bandit.name}: {'; '.join((bandit.blocks, *bandit.notes)).strip('; ') or 'as it is'}")
         if reads_only:
-            return not any(bandit.blocks for bandit in found)
-        _refuse(found)
+            return not any(bandit.blocks for bandit in bandits)
+        _refuse(bandits)
         server.ask("SET", _MARK, "convert")
         _close_to_2(server)
-        _convert(server, {bandit.uid: bandit for bandit in found}, say)
-        _note_left(server, found, 1_000 * rewarded_s + MARGIN_MS)
+        _convert(server, {bandit.uid: bandit for bandit in bandits}, say)
+        _note_left(server, bandits, 1_000 * rewarded_s + MARGIN_MS)
         server.ask("SET", _MARK, "delete")
     elif reads_only:
         say("all is converted; the keys of 2.x are not all deleted yet: run it again without --check")
@@ -88,14 +88,14 @@ def _bandits(server: Server, dropped: Collection[str]) -> Sequence[Bandit]:
         )
     stored = server.redis.hgetall(OLD + _REGISTRY + b"bandits")
     spaces = _carried(server)
-    found = [Bandit.of(name.decode(), data, dropped, spaces) for name, data in sorted(stored.items())]
-    found = [replace(bandit, blocks=bandit.blocks or _uncounted(server, bandit)) for bandit in found]
-    needless = sorted(set(dropped) - {bandit.name for bandit in found if bandit.drops_learners})
+    bandits = [Bandit.of(name.decode(), data, dropped, spaces) for name, data in sorted(stored.items())]
+    bandits = [replace(bandit, blocks=bandit.blocks or _uncounted(server, bandit)) for bandit in bandits]
+    needless = sorted(set(dropped) - {bandit.name for bandit in bandits if bandit.drops_learners})
     if needless:
         raise Conflict(
             f"--drop-learners: version 3 can read the learners of {', '.join(needless)}, or none is there"
         )
-    return found
+    return bandits
 
 
 def _uncounted(server: Server, bandit: Bandit) -> str:
@@ -111,7 +111,7 @@ def _uncounted(server: Server, bandit: Bandit) -> str:
 
 
 def _carried(server: Server) -> Sequence[Mapping[bytes, bytes]]:
-    """What each partition knows of moves."""
+    """The moves known to each partition."""
     partitions = int(server.ask("GET", NEW + _PARTITIONS) or server.ask("GET", OLD + _PARTITIONS))
     return [server.redis.hgetall(b"%s{p:%d}:spaces" % (OLD, partition)) for partition in range(partitions)]
 
@@ -123,20 +123,20 @@ def _close_to_2(server: Server) -> None:
     server.ask("SET", old, NO_PARTITIONS)
 
 
-def _refuse(found: Sequence[Bandit]) -> None:
-    blocks = [f"{bandit.name}: {bandit.blocks}" for bandit in found if bandit.blocks]
+def _refuse(bandits: Sequence[Bandit]) -> None:
+    blocks = [f"{bandit.name}: {bandit.blocks}" for bandit in bandits if bandit.blocks]
     if blocks:
         raise Conflict("; ".join(blocks))
 
 
-def _convert(server: Server, found: Mapping[str, Bandit], say: Say) -> None:
-    kinds, done, gone = Kinds(found), 0, Counter[str]()
-    for some in server.scan(OLD.decode() + "*"):
-        known = server.ask_all([("EXISTS", new_name(key)) for key in some])
-        missing = [kinds.of(key) for key, is_there in zip(some, known, strict=True) if not is_there]
+def _convert(server: Server, bandits: Mapping[str, Bandit], say: Say) -> None:
+    kinds, done, gone = Kinds(bandits), 0, Counter[str]()
+    for batch in server.scan(OLD.decode() + "*"):
+        exists = server.ask_all([("EXISTS", new_name(key)) for key in batch])
+        missing = [kinds.of(key) for key, is_there in zip(batch, exists, strict=True) if not is_there]
         copied = [key for key, kind in missing if kind.how == "copy"]
         server.ask_all([("COPY", key.name, new_name(key.name)) for key in copied])
-        _convert_strings(server, [each for each in missing if each[1].how == "string"])
+        _convert_strings(server, [pair for pair in missing if pair[1].how == "string"])
         for key, kind in missing:
             if kind.how in _READERS:
                 _write(server, key.name, kind)
@@ -144,31 +144,33 @@ def _convert(server: Server, found: Mapping[str, Bandit], say: Say) -> None:
                 _write_quotas(server, key.name)
             elif kind.how == "skip" and kind.named:
                 gone[f"{kind.named} of {key.bandit.name if key.bandit else 'a deleted bandit'}"] += 1
-        done += len(some)
+        done += len(batch)
     say(f"{done:,} keys converted")
     for what, count in sorted(gone.items()):
         say(f"deleted: {what} ({count:,} keys)")
 
 
-def _note_left(server: Server, found: Sequence[Bandit], kept_ms: int) -> None:
+def _note_left(server: Server, bandits: Sequence[Bandit], kept_ms: int) -> None:
     """Have features be kept of catalogues that bandits left, as long as their decisions can be rewarded."""
     seconds, _ = server.redis.time()
     needed = dict[str, int]()
-    for bandit in found:
+    for bandit in bandits:
         for data in server.redis.hvals(OLD + _REGISTRY + b"moves:" + bandit.uid.encode()):
             uid, moved_ms = left_by(data)
             needed[uid] = max(needed.get(uid, 0), moved_ms + kept_ms)
-    now = {uid: until_ms for uid, until_ms in needed.items() if until_ms > 1_000 * seconds}
-    server.ask_all([("HSET", NEW + _REGISTRY + b"left", uid, until_ms) for uid, until_ms in now.items()])
+    still_needed = {uid: until_ms for uid, until_ms in needed.items() if until_ms > 1_000 * seconds}
+    server.ask_all(
+        [("HSET", NEW + _REGISTRY + b"left", uid, until_ms) for uid, until_ms in still_needed.items()]
+    )
 
 
-def _convert_strings(server: Server, some: Sequence[tuple[Key, Kind]]) -> None:
-    if not some:
+def _convert_strings(server: Server, pairs: Sequence[tuple[Key, Kind]]) -> None:
+    if not pairs:
         return
-    values = server.ask_all([("GET", key.name) for key, _ in some])
-    lives_ms = server.ask_all([("PTTL", key.name) for key, _ in some])
+    values = server.ask_all([("GET", key.name) for key, _ in pairs])
+    lives_ms = server.ask_all([("PTTL", key.name) for key, _ in pairs])
     commands = list[Sequence[Any]]()
-    for (key, kind), value, left_ms in zip(some, values, lives_ms, strict=True):
+    for (key, kind), value, left_ms in zip(pairs, values, lives_ms, strict=True):
         if value is None or left_ms == -2:  # it has ended meanwhile
             continue
         new = kind.convert(value)
@@ -194,23 +196,23 @@ def _zset(server: Server, key: bytes, convert: Convert, target: bytes) -> Iterat
 
 def _stream(server: Server, key: bytes, convert: Convert, target: bytes) -> Iterator[Sequence[Any]]:
     after = b"-"
-    while some := server.redis.xrange(key, after, "+", count=BATCH):
-        for number, fields in some:
+    while batch := server.redis.xrange(key, after, "+", count=BATCH):
+        for number, fields in batch:
             yield "XADD", target, number, *(part for pair in convert(fields).items() for part in pair)
-        after = b"(" + some[-1][0]
+        after = b"(" + batch[-1][0]
 
 
 _READERS = {"hash": _hash, "zset": _zset, "stream": _stream}
 
 
 def _write(server: Server, key: bytes, kind: Kind) -> None:
-    """Write a key under another name, and give it its own when it is whole."""
+    """Write a key under another name, and rename it when whole."""
     new = new_name(key)
-    tag, _, rest = new.partition(b"}:")
-    partial = tag + b"}:" + _UNDER_WAY + rest
+    tag, _, after_tag = new.partition(b"}:")
+    partial = tag + b"}:" + _UNDER_WAY + after_tag
     server.ask("UNLINK", partial)
-    for some in batches(_READERS[kind.how](server, key, kind.convert, partial), TOGETHER):
-        server.ask_all(some)
+    for batch in batches(_READERS[kind.how](server, key, kind.convert, partial), TOGETHER):
+        server.ask_all(batch)
     if server.ask("EXISTS", partial):
         left_ms = server.ask("PTTL", key)
         if left_ms > 0:
@@ -232,7 +234,7 @@ def _delete(server: Server) -> None:
     if not _has_keys(server, NEW):
         raise ShortlistError("the keys of version 3 are gone: those of 2.x stay")
     server.ask_all(
-        [("UNLINK", key) for some in server.scan(f"{OLD.decode()}{_REGISTRY.decode()}*") for key in some]
+        [("UNLINK", key) for batch in server.scan(f"{OLD.decode()}{_REGISTRY.decode()}*") for key in batch]
     )
-    for some in server.scan(OLD.decode() + "*"):
-        server.ask_all([("UNLINK", key) for key in some])
+    for batch in server.scan(OLD.decode() + "*"):
+        server.ask_all([("UNLINK", key) for key in batch])

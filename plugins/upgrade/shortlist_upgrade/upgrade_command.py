@@ -31,17 +31,17 @@ class Upgrade(Command):
             help="learners that version 3 cannot read go; the bandit and its decision log stay",
         )
 
-    def run(self, given: argparse.Namespace) -> int | None:
-        settings = settings_of(given)
+    def run(self, parsed: argparse.Namespace) -> int | None:
+        settings = settings_of(parsed)
         # Here: other commands need not load it.
         upgrade = import_module("shortlist_upgrade.upgrade").upgrade
         with import_module("shortlist_upgrade.server").opened(
-            settings, reads_only=given.check, copies=not given.no_copy
+            settings, reads_only=parsed.check, copies=not parsed.no_copy
         ) as server:
             goes = upgrade(
                 server,
-                reads_only=given.check,
-                dropped=given.drop_learners,
+                reads_only=parsed.check,
+                dropped=parsed.drop_learners,
                 rewarded_s=settings.token_ttl_s,
                 say=print,
             )
