@@ -33,7 +33,7 @@ class OneKey:
     most: list[int] = field(default_factory=list)
 
     async def take(
-        self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, kept: int
+        self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, most_kept: int
     ) -> Exposures:
         self.most.append(most)
         counted = [name for name, _ in self.shown]

@@ -91,7 +91,7 @@ class StoreByClock:
         if after:
             return QuotaChanges(self.now_ms, self._since(after))
         records = {
-            name: BanditQuota.made(name, f"{name:>16}", rule).record for name, rule in self.rules.items()
+            name: BanditQuota.of_rule(name, f"{name:>16}", rule).record for name, rule in self.rules.items()
         }
         return QuotasNow(self.now_ms, f"{len(self.log) + 1}-0", records, dict(self.closed))
 

@@ -54,7 +54,7 @@ class Town:
         record = SimpleNamespace(arm_effects=effects, space=self.space, arm_half_life_s=self.arm_half_life_s)
         return SimpleNamespace(uid=uid, record=record, catalogue_uid="c")
 
-    async def seen(self) -> dict[str, str]:
+    async def folded_at_fit(self) -> dict[str, str]:
         return dict(self.noted)
 
     async def folded(self, bandits: Sequence[Any]) -> Sequence[Folded]:
