@@ -125,6 +125,13 @@ RUN_BY = {
         ),
     ): "plugins/embeddings/tests/test_begin_command.py",
     (
+        "docs/quick-start.md",
+        (
+            "$ shortlist begin window --items items.csv --id sku --history clicks.csv --key user --arm sku "
+            "--value bought --dry-run"
+        ),
+    ): "plugins/embeddings/tests/test_begin_command.py",
+    (
         "docs/personalizer.md",
         "$ shortlist personalizer init personalizer",
     ): "plugins/personalizer/tests/test_personalizer.py",

@@ -25,7 +25,10 @@ MAX_TAGS, MAX_TAG_CHARS = 64, 128
 MAX_METADATA_CHARS = 16_384
 MAX_METADATA_FIELDS = 256
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-ID_RULE = "must be 1 to 128 ASCII letters, digits or . _ : -, and begin with a letter or digit"
+ID_RULE = (
+    "must be 1 to 128 ASCII letters, digits or . _ : -, and begin with a letter or digit: "
+    "give a hash of what is none, such as an e-mail address"
+)
 
 
 class FileError(ShortlistError):

@@ -11,6 +11,7 @@ from shortlist_service.errors import Invalid
 if TYPE_CHECKING:
     from shortlist_client import Client
 
+PACKAGE = "shortlist-personalizer"
 FEATURES, CONTEXT = 48, 16  # 48 + 48 x 16 = 816 numbers of a learner
 # Of 20 actions one that is estimated .05 below the best is drawn once in 40 rounds. With 1,600 the news of
 # `shortlist bench personalizer` were clicked 8 % more often, and a bandit of bad first luck kept to it.
@@ -45,6 +46,16 @@ def make(
         holdout={"share": 1.0, "serve": "candidates"} if is_apprentice else None,
         log={},
     )
+
+
+def _is_loaded(client: Client) -> bool:
+    """Whether the service has loaded this package; taken for granted where the key may not see that."""
+    from shortlist_client.errors import NotFound  # noqa: PLC0415 - most commands need no client
+
+    try:
+        return PACKAGE in {plugin.name for plugin in client.status().plugins}
+    except NotFound:
+        return True
 
 
 class Personalizer(Command):
@@ -84,8 +95,11 @@ class Personalizer(Command):
                 default=given.default_reward,
                 is_apprentice=given.apprentice,
             )
+            is_loaded = _is_loaded(client)
         print(f"bandit {given.bandit}: {given.features} numbers of an action, {given.context} of a context")
         print("In your client change these two:")
         print(f"  endpoint  {given.url}")
         print("  key       an API key, which this makes: shortlist key NAME --scopes choose,reward")
+        if not is_loaded:
+            print(f"Start the service again: it has not loaded {PACKAGE} yet")
         return 0

@@ -66,6 +66,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         told = run("personalizer", "init", "shop", "--url", service.url, "--key", keys[1][0], cwd=folder)
         assert told.returncode == 0, told.stderr
         assert service.url in told.stdout
+        assert "again" not in told.stdout
         server = Server(service.url, keys[0][0], admin, keys[2][0])
         with server.http:
             yield server
@@ -194,6 +195,13 @@ WRONG_SLOTS = [
     {"actions": ACTIONS, "slots": [{"id": "s", "baselineAction": "pasta", "features": [4]}]},
 ]
 WRONG_REWARDS = [{}, {"value": None}, {"value": "1"}, {"value": 1e400}, {"value": 1e30}, [], 1]
+
+
+def test_init_says_where_the_service_was_started_before_the_package_came(tmp_path: Path):
+    with serving(tmp_path, SHORTLIST_PLUGINS="shortlist-campaigns") as service:
+        told = run("personalizer", "init", "one", "--url", service.url, cwd=tmp_path)
+        assert told.returncode == 0, told.stderr
+        assert "Start the service again: it has not loaded shortlist-personalizer yet" in told.stdout
 
 
 def test_an_apprentice_shows_the_first_action_and_learns_from_it(tmp_path: Path):
