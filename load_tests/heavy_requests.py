@@ -280,7 +280,7 @@ def _(world: World) -> Request:
     return post(CHOOSE, b"[" * 2 * MB)
 
 
-@kind("choose: unknown field of 2 MB of nested lists")
+@kind("choose: exclude with 2 MB of nested lists")
 def _(world: World) -> Request:
     return post(CHOOSE, b'{"exclude":[%b]}' % b",".join([b"[[[[]]]]"] * 220_000))
 

@@ -422,11 +422,8 @@ async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
     if name is None or name not in texts_by_name:
         # of a field that is given twice the last
         return validate_whole(model, msgspec.json.encode(texts_by_name), where)
-    kind, most = _long_list(model, name)
-    texts = _items(texts_by_name[name])
-    if len(texts) > most:
-        error_of_length = Invalid if where or name == model.undivided else TooLarge
-        raise error_of_length(f"must have at most {most:,} items", path=(*where, name))
+    kind = _kind_of_item(model, name)
+    texts = _check_length(model, name, texts_by_name[name], where)
     items = []
     for position, text in enumerate(texts):
         await yield_to_others()
@@ -463,6 +460,8 @@ def _fields(model: type[StrictModel], data: bytes, where: FieldPath) -> dict[str
             raise Invalid(f"must not be longer than {model.max_object_bytes:,} bytes", path=(*where, name))
         if first == b"[" and size > MAX_PART_BYTES and not is_long:
             raise TooLarge(f"must not be longer than {MAX_PART_BYTES:,} bytes", path=(*where, name))
+        if first == b"[" and size > LARGE_BODY_BYTES and not is_long:
+            _check_length(model, name, text, where)
     return texts_by_name
 
 
@@ -486,17 +485,37 @@ def _outline(model: type[StrictModel]) -> msgspec.json.Decoder[Any]:
     )
 
 
+def _check_length(
+    model: type[StrictModel], name: str, text: msgspec.Raw, where: FieldPath
+) -> list[msgspec.Raw]:
+    """The items of a list, unparsed; Invalid or TooLarge for more than the field may have.
+
+    pydantic makes an error of each wrong item before it counts: 200,000 of them took 0.26 s.
+    """
+    texts = _items(text)
+    most = _most_items(model, name)
+    if most is not None and len(texts) > most:
+        error_of_length = Invalid if where or name == model.undivided else TooLarge
+        raise error_of_length(f"must have at most {most:,} items", path=(*where, name))
+    return texts
+
+
 @cache
-def _long_list(model: type[StrictModel], name: str) -> tuple[TypeAdapter[Any] | type[StrictModel], int]:
-    """The reader of an item of a list, and the bound on their number."""
-    field = model.model_fields[name]
-    item = get_args(field.annotation)[0]
+def _most_items(model: type[StrictModel], name: str) -> int | None:
+    """The bound on the number of items of a list; None where there is none."""
+    marks = (getattr(mark, "max_length", None) for mark in model.model_fields[name].metadata)
+    return next((most for most in marks if most is not None), None)
+
+
+@cache
+def _kind_of_item(model: type[StrictModel], name: str) -> TypeAdapter[Any] | type[StrictModel]:
+    """The reader of an item of a list."""
+    item = get_args(model.model_fields[name].annotation)[0]
     if get_origin(item) is list:  # it may be null too
         (item,) = get_args(item)
-    most = next(mark.max_length for mark in field.metadata if hasattr(mark, "max_length"))
     if isinstance(item, type) and issubclass(item, StrictModel):
-        return item, most
-    return TypeAdapter(item, config=ConfigDict(strict=True, allow_inf_nan=False)), most
+        return item
+    return TypeAdapter(item, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
 def validate_whole(model: type[M], data: bytes, where: FieldPath = ()) -> M:

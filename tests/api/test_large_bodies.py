@@ -129,6 +129,9 @@ async def test_the_unknown_and_the_long_are_refused_unparsed(monkeypatch: pytest
         assert error.errors == [((*where, "u0"), "Extra inputs are not permitted")]
     error = await refusal(ChooseBody, b'{"c4nary!":1,"key":"%b"}' % (b"x" * LARGE_BODY_BYTES))
     assert error.errors[0][0] == ("?",)
+    error = await refusal(ChooseBody, b'{"exclude":[%b]}' % b",".join([b"[[[[]]]]"] * 10_001))
+    assert isinstance(error, TooLarge)
+    assert error.errors[0][0] == ("exclude",)
 
 
 async def test_a_large_upsert_is_all_or_nothing(api: Api):
