@@ -121,7 +121,7 @@ async def test_a_large_body_that_is_no_json_is_refused(tail: bytes):
 
 
 async def test_the_unknown_and_the_long_are_refused_unparsed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(strict_json, "whole", None)
+    monkeypatch.setattr(strict_json, "validate_whole", None)
     unknown = b",".join(b'"u%d":0' % n for n in range(20_000))
     for model, where in ((ChooseBody, ()), (ArmsBody, ()), (ChooseBatchBody, ("requests", 0))):
         data = b"{%b}" % unknown if not where else b'{"requests":[{%b}]}' % unknown
