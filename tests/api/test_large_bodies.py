@@ -12,7 +12,7 @@ from app.api.arms import ArmIdsBody, ArmsBody
 from app.api.choose import ChooseBatchBody, ChooseBody
 from app.api.mips import VectorsMipsBody
 from app.api.rewards import RewardsBody
-from app.api.strict_json import LARGE_BODY_BYTES, StrictModel, read_body, whole
+from app.api.strict_json import LARGE_BODY_BYTES, StrictModel, read_body, validate_whole
 from app.platform.errors import Invalid, ShortlistError, TooLarge
 from shortlist_campaigns.sampling_calls import SampleBody
 from shortlist_campaigns.slate_calls import SlateBody
@@ -54,7 +54,7 @@ async def refusal(model: type[StrictModel], data: bytes) -> ShortlistError:
     ],
 )
 async def test_a_large_body_is_read_as_a_small_one(model: type[StrictModel], body: Json):
-    assert await read_body(model, text(body)) == whole(model, json.dumps(body).encode())
+    assert await read_body(model, text(body)) == validate_whole(model, json.dumps(body).encode())
 
 
 WRONG: list[tuple[type[StrictModel], Callable[[], Any], list[Any]]] = [
