@@ -183,16 +183,18 @@ async def choose(
     if body.dry_run:
         check_scope(request, "read")
 
-        async def dry_run(owner: Bandit) -> DryRun:
+        async def dry_run() -> DryRun:
+            owner = await bandits.ready(bandit, keep=False, brings_arms=body.brings_arms)
             return await dry_runs.run(owner, await _request(body, owner, arm_list, key_of(request)))
 
-        return reply(await bandits.use(bandit, dry_run, keep=False, brings_arms=body.brings_arms))
+        return reply(await bandits.again_if_moved(dry_run))
     check_scope(request, "choose")
 
-    async def chosen(owner: Bandit) -> Choice:
+    async def chosen() -> Choice:
+        owner = await bandits.ready(bandit, brings_arms=body.brings_arms)
         return await choosing.choose(owner, await _request(body, owner, arm_list, key_of(request)))
 
-    return reply(await bandits.use(bandit, chosen, brings_arms=body.brings_arms))
+    return reply(await bandits.again_if_moved(chosen))
 
 
 @router.post("/bandits/{bandit}/choose/batch", response_model=ChoicesView, responses=problems(409, 429))
@@ -214,14 +216,16 @@ async def choose_batch(
     items: Sequence[ChooseItem | ShortlistError] = body.requests  # errors only where it is ``partial``
     _charge(items, rates, key)
 
-    async def chosen(owner: Bandit) -> list[Choice | RefusedChoice]:
+    async def chosen() -> list[Choice | RefusedChoice]:
+        brings_arms = any(isinstance(item, ChooseItem) and item.brings_arms for item in items)
+        owner = await bandits.ready(bandit, brings_arms=brings_arms)
+
         async def asked(item: ChooseItem) -> BatchRequest:
             return BatchRequest(owner, await _request(item, owner, arm_list, key))
 
         return await _choices(items, body, asked, choosing)
 
-    brings_arms = any(isinstance(item, ChooseItem) and item.brings_arms for item in items)
-    return reply({"results": await bandits.use(bandit, chosen, brings_arms=brings_arms)})
+    return reply({"results": await bandits.again_if_moved(chosen)})
 
 
 @router.post("/choose/batch", response_model=ChoicesView, responses=problems(404, 409, 429))

@@ -347,24 +347,6 @@ class Bandits:
         await self.ready(name)
         return self._get_served(name)
 
-    async def use(
-        self,
-        name: str,
-        step: Callable[[Bandit], Awaitable[T]],
-        *,
-        keep: bool = True,
-        brings_arms: bool = False,
-    ) -> T:
-        """Return the result of ``step`` on the ``ready`` bandit; once more after a move meanwhile.
-
-        Raises NotFound, Unavailable, and what ``step`` raises.
-        """
-
-        async def used() -> T:
-            return await step(await self.ready(name, keep=keep, brings_arms=brings_arms))
-
-        return await self.again_if_moved(used)
-
     async def again_if_moved(self, step: Callable[[], Awaitable[T]]) -> T:
         """Return the result of ``step``; once more if one of its ``ready`` bandits was just moved.
 

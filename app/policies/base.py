@@ -281,12 +281,15 @@ class Policy(Chooser):
 
         Raises Unavailable (a learner that is not in memory, or too much waits).
         """
-        index = request.bandit.catalogue.index
+        bandit = request.bandit
+        index = bandit.catalogue.index
         if index.resident is None and request.candidates is None:
             return await self._choose_proposed(dependencies, request, index)
-        snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-        if request.bandit.effects is not None:
-            effects = await dependencies.effects.of(request.bandit, snapshot.arms)
+        snapshot = await ReadSnapshot.now(dependencies.learners, bandit, request.learner, request.context)
+        if request.is_for_some:
+            snapshot = await snapshot.among(dependencies.filtered, request)
+        if bandit.effects is not None:
+            effects = await dependencies.effects.of(bandit, snapshot.arms)
             snapshot = msgspec.structs.replace(snapshot, effects=effects)
         return await self._ranked(dependencies, request, snapshot)
 

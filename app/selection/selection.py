@@ -170,14 +170,6 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         expected += arms.constant_score(theta)
         return expected if expected.ndim > 1 else expected[:, None]
 
-    @classmethod
-    async def of(
-        cls, learners: Learners, filtered: FilteredSnapshots, request: SelectionRequest
-    ) -> ReadSnapshot:
-        """The snapshot of a request: ``now``, of the arms that it may have."""
-        snapshot = await cls.now(learners, request.bandit, request.learner, request.context)
-        return await snapshot.among(filtered, request) if request.is_for_some else snapshot
-
     async def among(self, filtered: FilteredSnapshots, request: SelectionRequest) -> ReadSnapshot:
         """This snapshot, of the arms that a request may have. Awaits nothing for what is known."""
         bandit, arms = request.bandit, await request.eligible(filtered)
