@@ -38,6 +38,7 @@ BENCHMARKS = {
     "peers": "a decision, and what is earned, beside what a user would take instead (extra `peers`)",
     "people": "lists for new people beside popular, kNN, EASE, ALS, VW (extra `peers`; --data: films)",
     "personalizer": "clients of Personalizer beside Vowpal Wabbit (extras `images`, `peers`)",
+    "ages": "what learning what the age of an arm adds earns, and arms that fade, in five worlds",
     "places": "what learning which places of a list are looked at earns, in fourteen worlds",
     "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
     "rebuild": "learners computed again from a lake beside a replay through the service",
@@ -137,6 +138,7 @@ QUICK_S = {
     "peers": 250,
     "people": 90,
     "personalizer": 120,
+    "ages": 20,
     "places": 20,
     "planner": 90,
     "rebuild": 60,
@@ -176,6 +178,7 @@ ERRORS: Mapping[str, Mapping[str, str]] = {
     "logged-draws": {"error of bias": "a standard error over logs"},
     "people": {"error": "a standard error over draws"},
     "personalizer": {"error": "a standard error over seeds"},
+    "ages": {"se": "a standard error over draws"},
     "places": {"se": "a standard error over draws"},
     "regret": {"regret_sd": "a standard deviation over seeds"},
 }

@@ -51,12 +51,20 @@ class SignalSpreadView(BaseModel):
     noise: float
 
 
+class AgeView(BaseModel):
+    """What the age of an arm adds to a reward, from so many seconds on, and how uncertain that is."""
+
+    from_s: int
+    effect: float
+    sd: float
+
+
 class ArmEffectsView(BaseModel):
     """The effects of arms with rewards. ``version``: 0 while nothing is found; then ``spread`` is 0, without
     items. ``spread``: the standard deviation of the effects of all arms. ``noise``: of one reward about its
     expectation. ``rewards``: number of decisions in the fit, of ``arms`` arms. ``places``: how likely the arm
     at each place of a list is looked at, beside the first one; null where not learned, for the reason in
-    ``places_note``.
+    ``places_note``. ``ages``: what the age of an arm adds, up to the oldest rewarded age.
     """
 
     version: int
@@ -69,6 +77,7 @@ class ArmEffectsView(BaseModel):
     next: str | None
     places: list[float] | None
     places_note: str | None
+    ages: list[AgeView]
 
 
 class OneArmEffectView(ArmEffectView):

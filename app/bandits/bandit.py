@@ -181,7 +181,7 @@ class Bandit(msgspec.Struct, frozen=True):
         if places is not None and places.is_below:
             places = None  # a token without them says that all are 1
         if version is not None and (
-            not len(version.names) or not self.learns_effects or version.record.space != self.record.space
+            not version.says_anything or not self.learns_effects or version.record.space != self.record.space
         ):
             version = None
         if self.effects is version and self.places is places:
@@ -200,6 +200,11 @@ class Bandit(msgspec.Struct, frozen=True):
         """True if arms learn from decisions made with this served bandit."""
         has_prior = self.prior is not None and self.prior.learned is not None
         return self.record.arm_effects == "auto" and has_prior
+
+    @property
+    def learns_ages(self) -> bool:
+        """Whether decisions that are made with it teach what the ages of arms add; not of signals."""
+        return self.record.signals is None and self.learns_effects
 
     def has_own_unit(self, sigma: float) -> bool:
         """True if a key with this noise of its posterior has rewards far beyond those of the others.

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from app.records.packed_names import PackedNames
 from app.records.records import bytes_to_vector, vector_to_bytes
 from shortlist.linear import arm_effects
+from shortlist.linear.ages import bin_of, bins_of
 from shortlist.linear.arm_effects import EffectFit
-from shortlist.types import Matrix, Rows
+from shortlist.types import Matrix, Rows, Vector
 
 
 class PlaceFit(msgspec.Struct, frozen=True, array_like=True):
@@ -36,6 +39,23 @@ class PlaceFit(msgspec.Struct, frozen=True, array_like=True):
     is_below: bool = False
 
 
+class AgeFit(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of the ages of arms, of each bin of ``shortlist.linear.ages``.
+
+    ``effects``     what an age adds to a reward, as tokens have it
+    ``deviations``  how uncertain that is, in standard deviations of a reward
+    ``A``, ``r``    of the stretches of time so far
+    ``n``, ``R``    of all rewards up to the end of the last one
+    """
+
+    effects: list[float]
+    deviations: list[float]
+    A: list[list[float]]
+    r: list[float]
+    n: list[float]
+    R: list[float]
+
+
 class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
     """The stored record of a version.
 
@@ -50,6 +70,7 @@ class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
                   ``gone`` are its further arms, missing here
     ``chained``   number of arms stored since the last version with all of them
     ``places``    of lists; None: no estimates
+    ``ages``      of arms; None: no estimates
     """
 
     number: int
@@ -66,6 +87,7 @@ class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
     gone: list[str] = []
     chained: int = 0
     places: PlaceFit | None = None
+    ages: AgeFit | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +115,40 @@ class EffectVersion:
 
     @property
     def shown_number(self) -> int:
-        """The number by which choices name the version: 0 for a version without effects."""
-        return self.record.number if len(self.names) else 0
+        """The number by which choices name the version: 0 for a version without effects and ages."""
+        return self.record.number if self.says_anything else 0
+
+    @property
+    def says_anything(self) -> bool:
+        """Whether any arm is served another than by its features."""
+        return bool(len(self.names)) or self.has_ages
+
+    @cached_property
+    def has_ages(self) -> bool:
+        """Whether any age adds anything."""
+        return self.record.ages is not None and any(self.record.ages.effects)
+
+    @property
+    def first_age(self) -> float:
+        """What the age of an arm adds that came after the version."""
+        return 0.0 if self.record.ages is None else self.record.ages.effects[0]
+
+    def age_effect(self, came_ms: int) -> float:
+        """What the age adds of an arm that came then; 0 where that is not known.
+
+        The age is that by which the version was made, so that all processes serve the same, and a choice can
+        be made again. An arm that came since is as new as can be.
+        """
+        fit = self.record.ages
+        return 0.0 if fit is None or not came_ms else fit.effects[bin_of(self.record.since_ms - came_ms)]
+
+    def age_effects(self, came_ms: NDArray[np.int64]) -> Vector:
+        """``age_effect`` of each. Shapes: (n,) -> (n,)."""
+        fit = self.record.ages
+        if fit is None:
+            return np.zeros(len(came_ms))
+        effects = np.array(fit.effects)[bins_of(self.record.since_ms - came_ms)]
+        return np.where(came_ms > 0, effects, 0.0)
 
     @property
     def bytes(self) -> int:
@@ -212,11 +266,12 @@ def version_of_fit(
     n: Matrix,
     R: Matrix,
     places: PlaceFit | None = None,
+    ages: AgeFit | None = None,
 ) -> EffectVersion:
     """The version of a fit; without arms where no signal has effects. Shapes: (J, K)."""
     count = len(arms) if any(fit.variance for fit in fits) else 0
     variances, noises = [fit.variance for fit in fits], [fit.noise for fit in fits]
-    record = EffectRecord(number, since_ms, decisions, space, variances, noises, places=places)
+    record = EffectRecord(number, since_ms, decisions, space, variances, noises, places=places, ages=ages)
     own_revisions = np.array(revisions[:count], dtype=np.int64)
     return EffectVersion(record, PackedNames(arms[:count]), own_revisions, n[:, :count], R[:, :count])
 

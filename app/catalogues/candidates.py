@@ -261,7 +261,7 @@ class CandidateSnapshot(ProposedSnapshot):
         features = base.features_of(rows)
         if candidates.match_dim:
             features = np.hstack((features, candidates.match_of(names)))
-        table = small_table(names, features, revisions[order])
+        table = small_table(names, features, revisions[order], base.table.came[rows])
         return cls(table, partial(base.attributes.of_rows, rows))
 
     @classmethod
@@ -311,5 +311,6 @@ def candidates_in(base: Snapshot, candidates: CandidateList) -> CandidateSnapsho
             arms.append(candidates.request_arms[arm_id])
         elif row >= 0:
             features = vector_to_bytes(base.table.features[row])
-            arms.append(StoredArm(arm_id, base.revision_of(row), 0, features))
+            came_ms = base.table.came.item(row)
+            arms.append(StoredArm(arm_id, base.revision_of(row), came_ms, features))
     return CandidateSnapshot.of_arms(base.table.dim, arms, candidates)

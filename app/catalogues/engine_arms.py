@@ -53,7 +53,7 @@ class EngineArms:
     ) -> None:
         if done.changed:
             places = [Position(done.version, arm_id) for arm_id in ids]
-            self._index.put(places, features, documents, done.revisions)
+            self._index.put(places, features, documents, done.revisions, done.came_ms)
             self._index.count(done.added)
 
     async def removed(self, ids: Sequence[str], done: Deleted) -> None:
@@ -153,6 +153,7 @@ class EngineArms:
                     np.array([bytes_to_vector(arm.features) for _, arm in stored]),
                     [attributes_of(arm.document) for _, arm in stored],
                     [arm.revision for _, arm in stored],
+                    [arm.came_ms for _, arm in stored],
                 )
 
 

@@ -71,7 +71,7 @@ class ResidentArms:
         # requests.
         for part in _portions(self._dim, sizes):
             await yield_to_others()
-            self._index.upsert(ids[part], features[part], done.revisions[part])
+            self._index.upsert(ids[part], features[part], done.revisions[part], done.came_ms[part])
             self._index.describe(ids[part], documents[part])
 
     async def removed(self, ids: Sequence[str], done: Deleted) -> None:  # noqa: ARG002
@@ -98,7 +98,8 @@ class ResidentArms:
             numbers = np.frombuffer(b"".join(arm.features for arm in together), dtype="<f8")
             features = numbers.reshape(len(together), self._dim).astype(np.float64, copy=False)
             ids, revisions = [arm.id for arm in together], [arm.revision for arm in together]
-            await self._take(ids, features, revisions, described=described)
+            came = [arm.came_ms for arm in together]
+            await self._take(ids, features, revisions, came, described=described)
         # Last: if something fails before, the same changes are read again, and taking an arm twice changes
         # nothing.
         self._index.version = changes.version
@@ -154,7 +155,8 @@ class ResidentArms:
             batch_rows = order[start : start + LOADED_TOGETHER]
             together = features[batch_rows].astype(np.float64, copy=False)
             ids_of_some, of_some = [ids[i] for i in batch_rows.tolist()], revisions[batch_rows].tolist()
-            await self._take(ids_of_some, together, of_some, described=described)
+            came = stored["came_ms"][batch_rows].tolist()
+            await self._take(ids_of_some, together, of_some, came, described=described)
         self._index.version = version
 
     async def _take(
@@ -162,6 +164,7 @@ class ResidentArms:
         ids: Sequence[str],
         features: NDArray[np.float64],
         revisions: Sequence[int],
+        came: Sequence[int],
         *,
         described: bool = True,
     ) -> None:
@@ -174,7 +177,7 @@ class ResidentArms:
             stored = await self._store.documents(self._uid, ids)
         for part in _portions(self._dim, list(map(len, stored)) or [0] * len(ids)):
             await yield_to_others()
-            self._index.upsert(ids[part], features[part], revisions[part])
+            self._index.upsert(ids[part], features[part], revisions[part], came[part])
             documents: list[Document] = [*map(attributes_of, stored[part])]
             self._index.describe(ids[part], documents or [NO_DOCUMENT] * len(ids[part]))
 

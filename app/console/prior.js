@@ -3,7 +3,7 @@
 import { get, path, query, send } from "./api.js";
 import { chart } from "./charts.js";
 import { boxes, empty, h, link, panel, redraw, table, tile } from "./dom.js";
-import { count, decimal, number, signed, time } from "./format.js";
+import { count, decimal, duration, number, signed, time } from "./format.js";
 import { action } from "./forms.js";
 import { columnNames, pictureOf, titleIn } from "./measure.js";
 
@@ -40,8 +40,11 @@ export function prior(view, body, bandit) {
     const named = bandit.match ? path`/v1/bandits/${bandit.id}/learners/anybody` : path`/v1/catalogues/${bandit.catalogue}`;
     columns ??= (await get(named, signal)).columns?.map(await columnNames(bandit.catalogue, signal));
     draw(await get(at, signal));
-    const { version, places } = bandit.arm_effects === "auto" ? await get(path`/v1/bandits/${bandit.id}/arm-effects` + "?limit=1", signal) : { version: drawn, places: null };
-    redraw(looked, [places], () => (places && places.length > 1 ? [panel("Which places of a list are looked at", h("p", { class: "hint" }, "Beside the first one: learned from the lists of everybody."), table("Places of a list", ["#place", "#looked at"], places.map((/** @type {number} */ p, /** @type {number} */ place) => [count(place + 1), number(p, 2)]), ""))] : []));
+    const { version, places, ages } = bandit.arm_effects === "auto" ? await get(path`/v1/bandits/${bandit.id}/arm-effects` + "?limit=1", signal) : { version: drawn, places: null, ages: [] };
+    redraw(looked, [places, ages], () => [
+      ...(places && places.length > 1 ? [panel("Which places of a list are looked at", h("p", { class: "hint" }, "Beside the first one: learned from the lists of everybody."), table("Places of a list", ["#place", "#looked at"], places.map((/** @type {number} */ p, /** @type {number} */ place) => [count(place + 1), number(p, 2)]), ""))] : []),
+      ...(ages.some((/** @type {any} */ { effect }) => effect) ? [panel("What the age of an arm adds", h("p", { class: "hint" }, "To a reward, the same for all arms and keys: learned from everybody."), table("Ages of arms", ["from an age of", "#adds", "#give or take"], ages.map((/** @type {any} */ { from_s, effect, sd }) => [from_s ? duration(from_s) : "0", signed(effect), number(sd, 2)]), ""))] : []),
+    ]);
     if (version !== drawn) sides.replaceChildren(await side(bandit, "largest", signal), await side(bandit, "smallest", signal));
     drawn = version;
   });

@@ -367,6 +367,8 @@ def _taught(decision: Decision, number_of_arm: int) -> Mapping[str, Any]:
     terms = dict[str, Any]()
     if decision.places is not None:
         terms["examined"], terms["weight"] = examined_at(decision.places, number_of_arm)
+    if (at_age := decision.age_at(number_of_arm)) is not None:
+        terms["age"] = at_age.effect
     pair = decision.effect_at(number_of_arm)
     if pair is None:
         return terms

@@ -32,7 +32,8 @@ class LoggedArm(Answer, frozen=True, omit_defaults=True, gc=False):
     ``expected``: the reward expected by the learner from the features of the arm, and ``effect``: the arm's
     assumed part beyond them, of each signal where there are some; absent without arm effects. ``examined``:
     the assumed probability of a look at its place, and ``weight``: of its reward, relative to the first
-    place; absent where the bandit learns nothing of places.
+    place; absent where the bandit learns nothing of places. ``age``: what its age added, a part of
+    ``effect``; absent where its age is unknown.
     """
 
     id: str
@@ -44,6 +45,7 @@ class LoggedArm(Answer, frozen=True, omit_defaults=True, gc=False):
     effect: Expectation = None
     examined: float | None = None
     weight: float | None = None
+    age: float | None = None
 
 
 class LoggedReward(Answer, frozen=True, omit_defaults=True, gc=False):

@@ -158,10 +158,11 @@ class EngineIndex:
         features: NDArray[np.float64],
         documents: Sequence[Document],
         revisions: Sequence[int],
+        came: Sequence[int],
     ) -> None:
         """Have arms in the overlay, as they are since these changes. Shapes: features (n, d), others (n,)."""
         ids = [arm.arm for arm in arms]
-        self.overlay.upsert(ids, features, revisions)
+        self.overlay.upsert(ids, features, revisions, came)
         self.overlay.describe(ids, documents)
         self._places.update(zip(ids, arms, strict=True))
         self.changed.set()

@@ -62,7 +62,8 @@ class ProposedSnapshot(Snapshot):
         arms = sorted(arms, key=lambda arm: arm.revision)
         features = bytes_to_vector(b"".join([arm.features for arm in arms])).reshape(-1, dim)
         revisions = np.array([arm.revision for arm in arms], dtype=np.int64)
-        table = small_table([arm.id for arm in arms], features, revisions)
+        came = np.array([arm.came_ms for arm in arms], dtype=np.int64)
+        table = small_table([arm.id for arm in arms], features, revisions, came)
         return cls(table, partial(_described, [arm.document for arm in arms]))
 
     @cached_property

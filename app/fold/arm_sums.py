@@ -14,18 +14,19 @@ from typing import Literal, cast
 
 import msgspec
 
+from app.fold import ages, places
 from app.fold.entry_rows import changes_of, signals_of
-from app.fold.places import with_entry
+from app.records.age_sums import AgeSums
 from app.records.arm_sums import ArmSums, ArmTime
 from app.records.log_entries import DecodedEntry, ForgetEntry, MoveEntry, RewardEntry, decoded_all
 from app.records.place_sums import PlaceSums
 from app.records.records import unpack
-from app.storage.arm_effects import PLACES
+from app.storage.arm_effects import AGES, PLACES
 from app.storage.store import Store
 from app.storage.types import ArmId, LearnerId, LogEntry
 from shortlist.linear.discounted_sums import exact_sum, weight
 
-AnySums = ArmSums | PlaceSums
+AnySums = ArmSums | PlaceSums | AgeSums
 ArmStates = dict[ArmId, AnySums | None]
 Taught = Mapping[str, Sequence[DecodedEntry]]
 """By the id of an entry that forgets a learner: what the log still has of it, without dead letters."""
@@ -33,24 +34,35 @@ NOTHING_TAUGHT: Taught = {}
 
 
 def arms_of(entries: Iterable[DecodedEntry]) -> list[ArmId]:
-    """The arms whose sums ``fold_arms`` needs for these entries, in order, and what stands for places."""
+    """The arms whose sums ``fold_arms`` needs for these entries, in order; also those of places and ages."""
     found = set[ArmId]()
     for each in entries:
         if (arm := arm_of(each)) is not None:
-            found.add(arm)
-            if each.content.at_place is not None:  # type: ignore[union-attr]
-                found.add(places_of(each.entry.learner.bandit_uid))
+            found |= {arm, *_tables_of(each.entry, cast("RewardEntry", each.content))}
     return sorted(found)
 
 
 def folded_sums(revision: int, data: bytes) -> AnySums:
     """The sums that ``fold_arms`` has made, which are stored under a revision."""
+    if revision == AGES:
+        return unpack(data, AgeSums)
     return unpack(data, PlaceSums) if revision == PLACES else unpack(data, ArmSums)
+
+
+def _tables_of(entry: LogEntry, reward: RewardEntry) -> Sequence[ArmId]:
+    """What an entry teaches beside its arm: places and ages, whose sums stand among those of arms."""
+    uid, places, ages = entry.learner.bandit_uid, reward.at_place, reward.at_age
+    return [places_of(uid)] * (places is not None) + [ages_of(uid)] * (ages is not None)
 
 
 def places_of(bandit_uid: str) -> ArmId:
     """In whose place the sums of the places of lists stand among those of arms."""
     return ArmId(bandit_uid, "", PLACES)
+
+
+def ages_of(bandit_uid: str) -> ArmId:
+    """In whose place the sums of ages stand."""
+    return ArmId(bandit_uid, "", AGES)
 
 
 def arm_of(decoded: DecodedEntry) -> ArmId | None:
@@ -84,9 +96,9 @@ def fold_arms(
             now[arm] = add_entry(cast("ArmSums | None", before), entry, content, spaces.get(uid, 0))
             if now[arm] is not before:
                 changed[arm] = None
-            if content.at_place is not None:
-                _add_place(now, places_of(uid), entry, content)
-                changed[places_of(uid)] = None
+            for table in _tables_of(entry, content):
+                now[table] = _with_entry(now.get(table), table.revision, entry, content)
+                changed[table] = None
         for past in taught.get(entry.entry_id, ()):
             arm, reward = arm_of(past), past.content
             if arm is None or not isinstance(reward, RewardEntry):
@@ -94,18 +106,20 @@ def fold_arms(
             if (had := now.get(arm)) is not None:
                 now[arm] = _take_back(cast("ArmSums", had), past.entry, reward)
                 changed[arm] = None
-            if reward.at_place is not None and now.get(places_of(uid)) is not None:
-                _add_place(now, places_of(uid), past.entry, reward, sign=-1)
-                changed[places_of(uid)] = None
+            for table in _tables_of(past.entry, reward):
+                if (before_it := now.get(table)) is not None:
+                    now[table] = _with_entry(before_it, table.revision, past.entry, reward, sign=-1)
+                    changed[table] = None
     return {arm: now[arm] for arm in changed}
 
 
-def _add_place(
-    now: ArmStates, places: ArmId, entry: LogEntry, reward: RewardEntry, *, sign: Literal[1, -1] = 1
-) -> None:
-    """Add what an entry says of its place, or take it back."""
-    before = cast("PlaceSums | None", now.get(places))
-    now[places] = with_entry(before or PlaceSums(), entry, reward, sign=sign)
+def _with_entry(
+    before: AnySums | None, table: int, entry: LogEntry, reward: RewardEntry, *, sign: Literal[1, -1] = 1
+) -> AnySums:
+    """The sums of places, or of ages, with what an entry says, or without it."""
+    if table == AGES:
+        return ages.with_entry(cast("AgeSums | None", before) or AgeSums(), entry, reward, sign=sign)
+    return places.with_entry(cast("PlaceSums | None", before) or PlaceSums(), entry, reward, sign=sign)
 
 
 def forgets(decoded: DecodedEntry) -> bool:
@@ -196,7 +210,8 @@ def _changed(current: ArmSums, entry: LogEntry, reward: RewardEntry, sign: float
     half_life_s, at_ms = _arm_time(current, reward)
     if half_life_s:
         w = weight(current.time_ms - at_ms, half_life_s)
-    expected = [examined * number for number in reward.expected]
+    age = 0.0 if reward.at_age is None else reward.at_age.effect
+    expected = [examined * (number + age) for number in reward.expected]
     count = max(len(current.R), signals_of((entry, reward)))
     R, Q, R_error, Q_error = (
         [*numbers, *(0.0,) * (count - len(numbers))]

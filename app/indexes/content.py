@@ -43,12 +43,18 @@ class IndexContent:
         return arms + (self.structure.memory_bytes if self.structure is not None else 0)
 
     def upsert(
-        self, ids: Sequence[str], features: NDArray[np.float64], revisions: Sequence[int]
+        self,
+        ids: Sequence[str],
+        features: NDArray[np.float64],
+        revisions: Sequence[int],
+        came: Sequence[int] | None,
     ) -> int | None:
         """Insert or replace arms; return the number of replaced ones, None without a new arm or later
         revision. See ``LiveIndex.upsert``.
         """
         rows = self.table.rows_of(ids)
+        if came is not None:  # a move may have told that an arm is older
+            self.table.take_times(rows, came)
         changed = self.table.changed(ids, rows, revisions)
         if not changed:
             return None
@@ -56,7 +62,10 @@ class IndexContent:
         if replaced:
             self.tombstone(np.array(replaced, dtype=np.int64))
         self.table.append(
-            [ids[position] for position in changed], features[changed], np.array(revisions)[changed]
+            [ids[position] for position in changed],
+            features[changed],
+            np.array(revisions)[changed],
+            None if came is None else np.array(came)[changed],
         )
         self.changes += len(changed)
         return len(replaced)

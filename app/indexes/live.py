@@ -161,10 +161,17 @@ class LiveIndex:
         """Have room for so many arms in all, so none is copied while they come."""
         self.content.table.reserve(arms)
 
-    def upsert(self, ids: Sequence[str], features: NDArray[np.float64], revisions: Sequence[int]) -> None:
+    def upsert(
+        self,
+        ids: Sequence[str],
+        features: NDArray[np.float64],
+        revisions: Sequence[int],
+        came: Sequence[int] | None = None,
+    ) -> None:
         """Insert or replace; an arm already there with this or a later revision is left alone.
 
-        Shapes: ids, revisions (n,), features (n, d). Of an id given twice the last counts.
+        Shapes: ids, revisions, came (n,), features (n, d). Of an id given twice the last counts.
+        ``came`` None: it is not known when any of them came.
         Raises: DimensionMismatch, InvalidShape, NonFinite; then nothing was changed.
         """
         checks.shape("features", features, (len(ids), None))
@@ -172,7 +179,7 @@ class LiveIndex:
             raise DimensionMismatch(f"features must have {self._dim} numbers", path=("features",))
         checks.shape("revisions", np.asarray(revisions), (len(ids),))
         checks.finite("features", features)
-        replaced = self.content.upsert(ids, features, revisions)
+        replaced = self.content.upsert(ids, features, revisions, came)
         if replaced is None:
             return
         self.written_at = time.monotonic()

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.bandits.effect_version import (
+    AgeFit,
     EffectVersion,
     PlaceFit,
     gone_from,
@@ -31,7 +32,10 @@ from app.bandits.effect_version import (
 )
 from app.bandits.prior_version import PriorVersion
 from app.bandits.settings import AUTO, BanditRecord
-from app.fold.places import fitted_places, have_moved
+from app.fold import ages as age_fits
+from app.fold import places as place_fits
+from app.fold.ages import fitted_ages
+from app.fold.places import fitted_places
 from app.learners import one_key_teaches
 from app.learners.effect_chains import (
     Chained,
@@ -133,7 +137,7 @@ class EffectFits:
             before, computing = await self._served.newest(bandit.uid), Computing()
             prior = await self._priors.newest(bandit.uid)
             now_ms = time.time_ns() // 1_000_000
-            totals, stale, parts = await self._totals(bandit, computing, now_ms)
+            totals, stale, tables = await self._totals(bandit, computing, now_ms)
             current = await self._revisions(bandit, {step.arm for step in totals.places})
             steps = await computing.run(steps_of, totals, current)
             if prior is not None and (prior.learned is None or prior.record.space != bandit.record.space):
@@ -147,14 +151,15 @@ class EffectFits:
                 now_ms=now_ms,
                 before=before,
                 centres=has_history(prior),
-                places=_places_of(bandit.record, before, parts),
+                places=_places_of(bandit.record, before, tables.places),
+                ages=fitted_ages(None if before is None else before.record.ages, tables.ages),
             )
             version, chains, chained = await computing.run(make, totals, steps, drifts, bandit.record)
             if merges and prior is not None:
                 for partition, sums in stale.items():
                     await self._store.effects.drop_sums(partition, bandit.uid, sums)
                 await merge(self._store, bandit, chains, chained, current)
-            if before is None and not len(version.names) and version.record.places is None:
+            if before is None and not _knows_anything(version):
                 return FittedEffects(None, computing.seconds, bool(changes))
             record = await computing.run(stored_of, before, version, MOVED if only_if_moved else 0.0)
             if record is None:
@@ -173,8 +178,8 @@ class EffectFits:
 
     async def _totals(
         self, bandit: Fittable, computing: Computing, now_ms: int
-    ) -> tuple[Totals, Mapping[int, Stale], Sequence[PlaceSums]]:
-        """The sums of all partitions; by partition, those of before a move; and those of places."""
+    ) -> tuple[Totals, Mapping[int, Stale], CollectedSums]:
+        """The sums of all partitions; by partition, those of before a move; and those of places and ages."""
         stale, collected = dict[int, Stale](), collected_of(bandit.record, now_ms)
         for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
             # One after the other they wait as often for the loop: half of what a fit takes.
@@ -182,7 +187,7 @@ class EffectFits:
             parts = await asyncio.gather(*(self._sums(partition, bandit.uid) for partition in partitions))
             found = await computing.run(lambda parts: [collected.add(stored) for stored in parts], parts)
             stale |= zip(partitions, found, strict=True)
-        return await computing.run(collected.totals), stale, collected.places
+        return await computing.run(collected.totals), stale, collected
 
     async def folded(self, bandits: Sequence[Fittable]) -> Sequence[Folded]:
         """What was folded for these bandits, and which arms they have: where it is the same, so are effects,
@@ -300,6 +305,11 @@ def _places_of(
     return fitted_places(known, parts, may_be_below=low is not None and low < 0.0)
 
 
+def _knows_anything(version: EffectVersion) -> bool:
+    record = version.record
+    return bool(len(version.names)) or record.places is not None or record.ages is not None
+
+
 def has_history(prior: PriorVersion | None) -> bool:
     """Whether what all arms do better than expected says how the history's likes differ from rewards."""
     return prior is not None and prior.learned is not None and prior.learned.history > 0
@@ -316,6 +326,7 @@ def fitted(
     before: EffectVersion | None = None,
     centres: bool = False,
     places: PlaceFit | None = None,
+    ages: AgeFit | None = None,
 ) -> tuple[EffectVersion, Chains, Chained]:
     """The effects of arms with these totals, as a version with this number after ``before``.
 
@@ -344,6 +355,7 @@ def fitted(
         n=np.array([own.n for own in chained.sums]),
         R=np.array([own.R for own in chained.sums]),
         places=places,
+        ages=ages,
     )
     return version, chains, chained
 
@@ -357,7 +369,9 @@ def stored_of(before: EffectVersion | None, now: EffectVersion, moved: float) ->
         return record_to_bytes(now.stored())
     old, new = before.record, now.record
     is_other = (old.space, len(old.variances)) != (new.space, len(new.variances))
-    has_moved = have_moved(old.places, new.places, only_if_far=moved > 0.0)
+    has_moved = place_fits.have_moved(old.places, new.places, only_if_far=moved > 0.0)
+    passed_ms = new.since_ms - old.since_ms
+    has_moved |= age_fits.have_moved(old.ages, new.ages, min(new.noises), passed_ms)
     if not is_other and not has_moved and not len(before.names) and not len(now.names):
         return None
     if is_other or not len(before.names) or not len(now.names):

@@ -12,10 +12,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from app.records.age_sums import AgeSums
 from app.records.arm_sums import ArmSums, MergedSums
 from app.records.place_sums import PlaceSums
 from app.records.records import unpack
-from app.storage.arm_effects import MERGED, PLACES, SumsOf
+from app.storage.arm_effects import AGES, MERGED, PLACES, SumsOf
 from shortlist.linear import arm_effects
 from shortlist.linear.arm_effects import EffectSums
 from shortlist.types import Matrix, Rows
@@ -107,6 +108,7 @@ class CollectedSums:
         self._places = dict[Step, int]()
         self._parts = list[_Part]()
         self.places = list[PlaceSums]()  # of lists, one of each partition
+        self.ages = list[AgeSums]()  # likewise
 
     def add(self, stored: Mapping[SumsOf, bytes]) -> dict[SumsOf, bytes]:
         """Take the sums of a partition, by arm and revision; return those of before a move."""
@@ -114,6 +116,9 @@ class CollectedSums:
         for (arm, revision), data in stored.items():
             if revision == PLACES:
                 self.places.append(unpack(data, PlaceSums))
+                continue
+            if revision == AGES:
+                self.ages.append(unpack(data, AgeSums))
                 continue
             own = sums_of(revision, data)
             if own.space == self._space:

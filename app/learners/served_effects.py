@@ -13,6 +13,7 @@ from app.bandits.effect_version import EffectVersion, bytes_to_record, version_o
 from app.bandits.settings import AUTO
 from app.learners.newest_versions import NewestVersions
 from app.platform.pools import LEARNERS
+from shortlist.linear import ages
 from shortlist.types import Rows, Vector
 
 LARGE_RECORD = 1 << 16  # bytes: about 1,000 arms, whose numbers take some milliseconds to read
@@ -63,7 +64,7 @@ def ordered(bandit: Bandit, version: EffectVersion, order: Order) -> Rows:
 
 def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, object]:
     """What may be shown of a version, by name, without its arms."""
-    of_places = _places_of(bandit, version)
+    of_places = {**_places_of(bandit, version), "ages": _ages_of(version)}
     if version is None or version.record.space != bandit.record.space:
         return {"version": 0, "spread": 0.0, "noise": None, "rewards": 0, "arms": 0, **of_places}
     record, squares = version.record, weights_of(bandit, version) ** 2
@@ -97,6 +98,17 @@ def _places_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, objec
         max(place for place, count in enumerate(fit.all_sums[0]) if count) + 1 if any(fit.all_sums[0]) else 0
     )
     return {"places": fit.p[:shown], "places_note": None}
+
+
+def _ages_of(version: EffectVersion | None) -> Sequence[dict[str, float]]:
+    """What the age of an arm adds, from each age on up to the oldest that was rewarded."""
+    if version is None or version.record.ages is None:
+        return []
+    fit, noise = version.record.ages, max(version.record.noises) ** 0.5
+    oldest = max((age for age, count in enumerate(fit.n) if count), default=-1)
+    columns = zip(ages.FROM_S, fit.effects, fit.deviations, strict=True)
+    shown = [{"from_s": from_s, "effect": own, "sd": noise * wide} for from_s, own, wide in columns]
+    return shown[: oldest + 1]
 
 
 def item_of(bandit: Bandit, version: EffectVersion, arm: str, row: int) -> dict[str, object]:

@@ -70,7 +70,8 @@ class Candidate:
     parts of the estimate, where the catalogue says what its features are, or the bandit has ``match``; null
     elsewhere. ``because``: the arms of this key whose rewards add most to the estimate, of a chosen arm; null
     where the log does not tell. ``examined``: how likely its place is looked at, a factor of the estimate
-    there; null without ``position``, and for an arm outside of the choice.
+    there; null without ``position``, and for an arm outside of the choice. ``age``: what its age adds, a part
+    of ``effect``; null without.
     """
 
     id: str
@@ -82,6 +83,7 @@ class Candidate:
     terms: list[Term] | None = None
     because: list[Reason] | None = None
     examined: float | None = None
+    age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,7 @@ def _candidates(
             terms[position],
             because.get(ids[position]),
             examined.get(ids[position]),
+            measures.ages[position],
         )
         for position in order
     ]

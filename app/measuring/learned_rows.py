@@ -18,6 +18,7 @@ from app.catalogues.learner_snapshot import beside_features
 from app.decision_log.row_tokens import carried_in, revisions_in
 from app.decision_log.rows import LoggedReward, Row, counted_of
 from app.platform.errors import Invalid
+from app.records.age_sums import AtAge
 from app.records.log_entries import Item, RewardEntry
 from app.records.place_sums import AtPlace
 from app.storage.types import LearnerId, LogEntry
@@ -85,6 +86,7 @@ def entries_of(
             defaults=(default or 0.0,) if record.signals is None else of_signals,
             arm_time=record.arm_time(row.time),
             at_place=_place_of(row, reward),
+            at_age=_age_of(row, reward),
         )
         result.append((float(max(reward.time, row.time)), (entry, content)))
     return result
@@ -144,6 +146,12 @@ def _place_of(row: Row, reward: LoggedReward) -> AtPlace | None:
     """The place of a reward's arm and the weight there; None: its bandit learned nothing of places."""
     arm = next(arm for arm in row.arms if arm.id == reward.arm)
     return None if arm.weight is None else AtPlace(arm.place - 1, arm.weight)
+
+
+def _age_of(row: Row, reward: LoggedReward) -> AtAge | None:
+    """What the age of the arm added; rows do not say how old it was."""
+    arm = next(arm for arm in row.arms if arm.id == reward.arm)
+    return None if arm.age is None else AtAge(0, arm.age)
 
 
 def _pair_of(row: Row, reward: LoggedReward) -> tuple[tuple[float, ...], tuple[float, ...]]:

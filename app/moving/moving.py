@@ -1,6 +1,7 @@
 """Moving a bandit to another catalogue.
 
 plan        what the move would do (``plan_steps``); a dry run ends here
+times       arms of the new catalogue are as old as those of the old one
 switch      one step in the store: from then on every choice is from the new catalogue
 carry       an entry in the reward log of each partition, which the fold meets; ``workers.bandit_moves``
             writes what is left. Meanwhile readers carry what they read, so nobody waits
@@ -71,6 +72,7 @@ class Moving:
                 return {**plan.answer, "warnings": warnings, "bandit_version": bandit.version.number}
             if plan.refusals:
                 raise plan.refusals[0]
+            await self._take_times(plan)
             return await self._switch(plan, by)
 
     async def status(self, bandit: Bandit) -> dict[str, Any] | None:
@@ -101,6 +103,13 @@ class Moving:
             return last, round(done / len(progress), 3)
         self._carried[bandit.uid] = space
         return None
+
+    async def _take_times(self, plan: MovePlan) -> None:
+        """Let the arms of the new catalogue be as old as those with the same ids that the bandit had."""
+        target = plan.target
+        async for arms in self._store.arms.scan(plan.bandit.catalogue.uid):
+            times = {arm.id: arm.came_ms for arm in arms}
+            await self._store.arms.take_times(target.uid, times, keeps_changes=target.resident is None)
 
     async def _switch(self, plan: MovePlan, by: str | None) -> dict[str, Any]:
         bandit, target, uid = plan.bandit, plan.target, plan.bandit.uid

@@ -117,7 +117,7 @@ def pairs_to_bytes(expected: Matrix, served: Matrix | None) -> bytes:
 
 def pair_at(data: bytes, number: int, arms: int) -> EffectPair:
     """The pair of one of so many arms."""
-    size = len(data) // (2 * arms)
+    size = len(data) // (8 * arms) * NUMBER_BYTES  # what stands after the pairs is shorter than one
     begin = 2 * size * number
     return EffectPair(data[begin : begin + size], data[begin + size : begin + 2 * size])
 

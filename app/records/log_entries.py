@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from app.records.age_sums import AtAge
 from app.records.arm_sums import ArmTime
 from app.records.place_sums import AtPlace
 from app.storage.types import LogEntry
@@ -49,6 +50,7 @@ class RewardEntry(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False)
     ``defaults``    of each signal, or of the only reward, while none has come; missing ones are 0
     ``arm_time``    the time by which the arm fades; None: as the key, by ``half_life_s`` and ``decided_ms``
     ``at_place``    where the arm stood in a list, for bandits which learn of places; None for others
+    ``at_age``      how old the arm was, and its age's part of ``served``; None: unknown
     """
 
     features: bytes
@@ -70,6 +72,7 @@ class RewardEntry(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False)
     defaults: tuple[float, ...] = ()
     arm_time: ArmTime | None = None
     at_place: AtPlace | None = None
+    at_age: AtAge | None = None
 
     @property
     def weight(self) -> float:

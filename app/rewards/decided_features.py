@@ -94,4 +94,5 @@ def reward_entry(
         defaults=record.defaults(),
         arm_time=record.arm_time(decision.issued_ms),
         at_place=at_place,
+        at_age=decision.age_at(arm_position) if expected else None,
     )

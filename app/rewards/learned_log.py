@@ -58,7 +58,8 @@ class LearnedReward(Answer, frozen=True, gc=False):
     ``expected``   of each signal, or of the only one, what was expected of the arm, and ``effect``: what it
                    was taken to have beyond its features; the key learns the reward less the effect, times
                    ``examined``. Both None: it was chosen without arm effects; only ``expected``: the arm
-                   learned nothing
+                   learned nothing. ``age``: what its age added, a part of ``effect``; None: its age is not
+                   known
     ``space``      which move of the bandit it is from, 0: none; of a move its own number. Revisions are of
                    the catalogue that the bandit had then
     """
@@ -88,6 +89,7 @@ class LearnedReward(Answer, frozen=True, gc=False):
     expected: list[float] | None = None
     effect: list[float] | None = None
     weight: float | None = None
+    age: float | None = None
 
 
 class ArmRevision(Answer, frozen=True, gc=False):
@@ -227,6 +229,7 @@ def _rewarded(
         "space": reward.space,
         "examined": reward.examined,
         "weight": None if reward.at_place is None else reward.weight,
+        "age": None if reward.at_age is None else reward.at_age.effect,
     }
     if is_named:
         shown |= {name: getattr(reward, name) for name in ("id", "arm", "revision", "logged")}

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from app.platform.background import repeat
 from app.platform.errors import ShortlistError
+from app.records.age_sums import AtAge, age_at
 from app.records.arm_sums import EffectPair, pair_at
 from app.records.logged import LogPart
 from app.records.records import bytes_to_context
@@ -60,7 +61,8 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``weights``     of the signals of its bandit, in their order; None: it has none
     ``owner``       the visitor with whose pass it was chosen: no other pass may reward it
     ``effects``     of each arm what was expected of it, and the effect that it was served with
-                    (``records.arm_sums``); None: it was chosen without arm effects
+                    (``records.arm_sums``), then of each how old it was (``records.age_sums``), if that is
+                    known of any; None: it was chosen without arm effects
     ``carried``     of each arm the numbers that no store has, float32: they follow those of the catalogue,
                     which an arm of the request has none of (its revision is ``OF_REQUEST``); None: no arm has
                     any
@@ -98,6 +100,10 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     def effect_at(self, position: int) -> EffectPair | None:
         """What is known of the effect of the arm at a place; None: it was chosen without."""
         return None if self.effects is None else pair_at(self.effects, position, len(self.arms))
+
+    def age_at(self, position: int) -> AtAge | None:
+        """How old the arm at a place was, and what that added; None: that is not known."""
+        return None if self.effects is None else age_at(self.effects, position, len(self.arms))
 
     @property
     def identity(self) -> DecisionId:

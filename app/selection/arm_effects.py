@@ -1,7 +1,8 @@
 """Arm effects in a choice: the search for arms whose features and effect together promise most.
 
 Notation
-    b_i, s_i    effect of arm i and its deviation, 0 and tau of an arm without rewards; of the weighted sum
+    b_i, s_i    effect of arm i and its deviation, 0 and tau of an arm without rewards; of the weighted sum.
+                b_i has what the age of the arm adds, as of the version
     g_i, w      a unit vector of R^4 from the revision of arm i; w ~ N(0, I_4), drawn after theta~
     e           how much is explored, as for theta~
     H           the head: the arms of largest b_i + 2.5 e s_i
@@ -174,7 +175,8 @@ class ArmEffects:
         """Cost: O(K), and a look-up for each arm of the version, or of a small table."""
         record, count = version.record, len(weights)
         spread = float(np.sqrt(weights**2 @ np.array(record.variances[:count])))
-        effects = np.zeros(row_capacity(table.rows), dtype=np.float32)
+        # Rows to come are of new arms, as far as anybody knows.
+        effects = np.full(row_capacity(table.rows), version.first_age, dtype=np.float32)
         noises = np.full(len(effects), exploration * spread, dtype=np.float32)
         if table.rows < len(version.names) // FEWER:
             none_yet = cls(version, directions, exploration, effects, noises, weights, 0, most_head)
@@ -182,7 +184,8 @@ class ArmEffects:
         rows = table.row_of_each(version.names)
         there = np.flatnonzero(rows >= 0)
         own, deviations = version.at(there)
-        effects[rows[there]] = weights @ own[:count]
+        effects[: table.rows] = version.age_effects(table.came)
+        effects[rows[there]] += weights @ own[:count]
         noises[rows[there]] = exploration * np.sqrt(weights**2 @ deviations[:count] ** 2)
         return cls(version, directions, exploration, effects, noises, weights, table.rows, most_head)
 
@@ -199,13 +202,15 @@ class ArmEffects:
         """
         names = [table.ids[row] for row in range(self.rows, table.rows)]
         own, deviations = self.version.of_arms(names)
-        rows = self.rows + np.flatnonzero(self.version.names.places_of(names) >= 0)
+        ages = self.version.age_effects(table.came[self.rows : table.rows])
+        is_known = self.version.names.places_of(names) >= 0
+        rows = self.rows + np.flatnonzero(is_known | (ages != self.version.first_age))
         if not len(rows):
             self.rows = table.rows
             return self
         count, came = len(self.weights), rows - self.rows
         # Nobody has looked at these rows yet.
-        self.effects[rows] = self.weights @ own[:count, came]
+        self.effects[rows] = self.weights @ own[:count, came] + ages[came]
         self.noises[rows] = self.exploration * np.sqrt(self.weights**2 @ deviations[:count, came] ** 2)
         grown = replace(self, rows=table.rows, _head=None)
         if self._head is not None and len(self._head.rows) + len(rows) <= 2 * self.most_head:

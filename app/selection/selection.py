@@ -278,12 +278,14 @@ class Measured(NamedTuple):
                    square and that of the deviation of the effect
     ``priors``     the part of an estimate that a new key has too; None without a learned prior
     ``effects``    the part of an estimate that the arm has beyond its features; None without arm effects
+    ``ages``       the part of ``effects`` that its age adds; None while no age is known to add anything
     """
 
     estimates: Vector
     widths: Vector
     priors: Sequence[float | None]
     effects: Sequence[float | None]
+    ages: Sequence[float | None]
 
 
 def measured(request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows) -> Measured:
@@ -295,18 +297,22 @@ def measured(request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows) -> M
     features = snapshot.arms.features_of(rows)
     estimates, widths = features @ posterior.theta, ridge.widths(posterior, features)
     mean, effects = bandit.prior_mean, bandit.effects
-    shown: Sequence[float | None] = [None] * len(rows)
+    nothing: Sequence[float | None] = [None] * len(rows)
+    shown, ages = nothing, nothing
     if effects is not None:
         ids = list(map(snapshot.arms.id_of, rows.tolist()))
         weights = weights_of(bandit, effects)
         by_signal, deviations = effects.of_arms(ids)
         has_effect = snapshot.arms.plain.table.revisions[rows] != OF_REQUEST
         own = has_effect * (weights @ by_signal[: len(weights)])
+        if effects.has_ages:
+            added = effects.age_effects(snapshot.arms.plain.table.came[rows])
+            own, ages = own + added, added.tolist()
         estimates, shown = estimates + own, own.tolist()
         # As if they were independent: an effect is estimated from what all keys were shown.
         widths = np.sqrt(widths**2 + has_effect * (weights**2 @ deviations[: len(weights)] ** 2))
     if mean is None:
-        return Measured(estimates, widths, [None] * len(rows), shown)
+        return Measured(estimates, widths, nothing, shown, ages)
     if bandit.context is not None and request.context is not None:
         mean = bandit.context.queries(mean, np.asarray(request.context)[None])[0]
-    return Measured(estimates, widths, (features @ mean).tolist(), shown)
+    return Measured(estimates, widths, (features @ mean).tolist(), shown, ages)

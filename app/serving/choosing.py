@@ -27,6 +27,7 @@ from app.platform.deadlines import caller, check, yield_to_others
 from app.platform.errors import EventUsed, Invalid, NoArms, ShortlistError, within
 from app.platform.ids import is_logged
 from app.platform.metrics import Metrics
+from app.records.age_sums import ages_to_bytes
 from app.records.arm_sums import MOST_PAIRS
 from app.records.encoding import Numbers32
 from app.records.kept_choice import KeptChoice
@@ -333,7 +334,7 @@ class Choosing:
             visitor=request.visitor,
             weights=None if bandit.weighing is None else bandit.weights,
             owner=request.owner,
-            effects=self._effect_pairs(bandit, selection, ids),
+            effects=self._effect_pairs(bandit, selection, ids, now_ms),
             carried=carried,
             places=bandit.places_of_token(len(ids)),
         )
@@ -360,8 +361,10 @@ class Choosing:
             row = row_of(bandit, decision, raw, _logged_candidates(request, allowed))
         return SignedChoice(bandit, choice, row, allowed.applied)
 
-    def _effect_pairs(self, bandit: Bandit, selection: Selection, ids: Sequence[str]) -> bytes | None:
-        """The token's numbers of the effect of each arm; None of a bandit whose arms learn nothing now."""
+    def _effect_pairs(
+        self, bandit: Bandit, selection: Selection, ids: Sequence[str], now_ms: int
+    ) -> bytes | None:
+        """The token's numbers of the effect and the age of each arm; None where arms learn nothing now."""
         expected = selection.snapshot.expected(selection.hits.rows)
         if expected is None:
             return None
@@ -376,7 +379,8 @@ class Choosing:
             expected[is_own] = np.nan
             if served is not None:
                 served[is_own] = 0.0
-        return self._pairs.of(bandit, expected, served, sigma=snapshot.posterior.sigma)
+        pairs = self._pairs.of(bandit, expected, served, sigma=snapshot.posterior.sigma)
+        return pairs + _ages_of(bandit, selection, now_ms) if bandit.learns_ages else pairs
 
     async def _log(self, signed: Sequence[SignedChoice]) -> None:
         """Keep the decisions waiting for rewards, before anybody sees them, and their rows with them.
@@ -416,6 +420,15 @@ async def _end_all(attempts: Sequence[Coroutine[Any, Any, T]], outcomes: list[T 
         for task in tasks:
             task.cancel()  # nothing where it has ended
         outcomes += await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _ages_of(bandit: Bandit, selection: Selection, now_ms: int) -> bytes:
+    """How old each arm is, and what of its effect is due to that, as a token has it."""
+    came = selection.snapshot.arms.plain.table.came[selection.hits.rows].tolist()
+    version = bandit.effects
+    if version is None or not version.has_ages:
+        return ages_to_bytes(came, now_ms, [0.0] * len(came))
+    return ages_to_bytes(came, now_ms, list(map(version.age_effect, came)))
 
 
 def check_pairs(bandit: Bandit, request: ChooseRequest) -> None:

@@ -30,8 +30,8 @@ class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=Tr
     estimate. ``draw``: the drawn value of the arm, of policies which choose by such values; null of others,
     of pinned arms, of a baseline and of the holdout. ``prior``: the part of the estimate shared by a new key,
     by the learned prior; the rest is from this key's rewards. ``effect``: the arm's part beyond its features,
-    for all keys. Both absent without. ``examined``: how likely its place is looked at; absent without
-    ``position``.
+    for all keys. ``age``: what its age adds, a part of ``effect``. All absent without. ``examined``: how
+    likely its place is looked at; absent without ``position``.
     """
 
     estimate: float  # x.theta^
@@ -40,6 +40,7 @@ class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=Tr
     prior: float | None = None
     effect: float | None = None
     examined: float | None = None
+    age: float | None = None
 
 
 class DryRun(Answer, frozen=True, omit_defaults=True, gc=False):
@@ -141,14 +142,16 @@ async def _measured(request: SelectionRequest, selection: Selection) -> list[Dry
             prior=prior,
             effect=effect,
             examined=None if bandit.record.position is None else bandit.examination_at(position),
+            age=age,
         )
-        for position, (arm, estimate, width, prior, effect) in enumerate(
+        for position, (arm, estimate, width, prior, effect, age) in enumerate(
             zip(
                 arms,
                 measured_arms.estimates.tolist(),
                 measured_arms.widths.tolist(),
                 measured_arms.priors,
                 measured_arms.effects,
+                measured_arms.ages,
                 strict=True,
             )
         )

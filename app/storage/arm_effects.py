@@ -15,6 +15,7 @@ SumsOf = tuple[str, int]
 
 MERGED = -2  # in place of a revision: what no token names any more
 PLACES = -3  # the same: what stands there, under no arm, are sums of the places of lists
+AGES = -4  # and sums of the ages of arms
 MOST_EFFECT_VERSIONS = 1_024  # of a bandit
 MOST_EFFECT_BYTES = 256 << 20  # of all versions of a bandit
 

@@ -53,12 +53,12 @@ class ArmStore(RedisPart):
         arguments: list[Argument] = [keep_ms, self._changes_bound(keeps_changes), int(knows_reduction)]
         for arm in arms:
             arguments += (arm.id, arm.features, arm.document)
-        names = [*keys.catalogue(uid), keys.retired(uid), *self._noted_in()]
+        names = [*keys.catalogue(uid), keys.retired(uid), keys.came(uid), *self._noted_in()]
         done = await self._redis.script("upsert_arms", names, arguments, bulk=True)
         if done == b"fitted":
             raise ReductionUnknown("the features of this catalogue were fitted meanwhile")
-        version, changed, added, updated, revisions = _of_a_catalogue(done)
-        return Upserted(version, added, updated, revisions, bool(changed))
+        version, changed, added, updated, revisions, came_ms = _of_a_catalogue(done)
+        return Upserted(version, added, updated, revisions, came_ms, bool(changed))
 
     async def fit(
         self, uid: str, version: int, reduction: bytes, arms: Sequence[ArmWrite], *, keeps_changes: bool
@@ -87,13 +87,26 @@ class ArmStore(RedisPart):
         check_positive("keep_ms", keep_ms)
         self._memory.check(Level.NEW, "arms")
         arguments: list[Argument] = [keep_ms, self._changes_bound(keeps_changes), *ids]
-        names = [*keys.catalogue(uid), keys.retired(uid), *self._noted_in()]
+        names = [*keys.catalogue(uid), keys.retired(uid), keys.came(uid), *self._noted_in()]
         done = await self._redis.script("delete_arms", names, arguments)
         version, result = _of_a_catalogue(done)
         was_there = list(zip(ids, result, strict=True))
         return Deleted(
             version, [id_ for id_, was in was_there if was], [id_ for id_, was in was_there if not was]
         )
+
+    async def take_times(self, uid: str, times: Mapping[str, int], *, keeps_changes: bool = False) -> None:
+        """Let those arms that are there be as old as these times say, where they seem to be younger.
+
+        ``times``: as ``came_ms``, by id; one that is 0 leaves it open when the arm came.
+        """
+        arms = list(times.items())
+        for start in range(0, len(arms), _SCAN_BATCH):
+            arguments: list[Argument] = [self._changes_bound(keeps_changes)]
+            for arm, came_ms in arms[start : start + _SCAN_BATCH]:
+                arguments += (arm, came_ms)
+            names = [*keys.catalogue(uid), *self._noted_in()]
+            _of_a_catalogue(await self._redis.script("take_times", names, arguments))
 
     async def revisions(self, uid: str, ids: Sequence[str]) -> Sequence[int]:
         """The revisions of these arms, 0 for a missing arm. One step in the store for each arm."""

@@ -39,6 +39,7 @@
                                                                                             with the catalogue
     {c:<uid>}:changes                            zset    arm -> version that changed it     with the catalogue
     {c:<uid>}:retired:<revision>                 string  features replaced or deleted       keep_ms
+    {c:<uid>}:came:<arm>                         string  when the id of a deleted arm came  keep_ms
     {p:<n>}:log                                  stream  b, l, f, p (see below)             until trimmed
     {p:<n>}:watermark                            string  entry id                           forever
     {p:<n>}:dead                                 stream  b, l, f, p, r: what was left out   until replayed
@@ -253,6 +254,11 @@ def retired(uid: str, revision: int | None = None) -> str:
     revisions.
     """
     return f"{_catalogue(uid)}retired:{'' if revision is None else revision}"
+
+
+def came(uid: str) -> str:
+    """The stem of the keys that say when ids of deleted arms came."""
+    return f"{_catalogue(uid)}came:"
 
 
 def states(partition: int, bandit_uid: str) -> str:

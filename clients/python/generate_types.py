@@ -42,13 +42,13 @@ NAMES = {
 PARENTS = {"Bandit": "Settings", "BanditVersion": "Bandit", "EvaluationResult": "EvaluationJob"}
 # Fields that answers of 0.1.0 lacked, by class: they have a default, since the service may be older.
 LATER = {
-    "Asked": "diverse", "Bandit": "version", "Behaviour": "prior",
+    "ArmEffects": "ages", "Asked": "diverse", "Bandit": "version", "Behaviour": "prior",
     "BanditVersion": "since_ms by", "Barred": "filters arms",
     "Catalogue": "filters", "Estimate": "places", "Evaluation": "support learners propensities complete_from",
     "EvaluationJob": "error", "EvaluationResult": "result",
     "Guardrail": "most least mean interval",
     "Learner": "used",
-    "LearnedReward": "examined signal signal_number had space expected effect taught weight",
+    "LearnedReward": "examined signal signal_number had space expected effect taught weight age",
     "LearningTerms": "constant match space moves next arm_half_life_s", "Links": "console",
     "LoggedValue": "interval left_out",
     "PriorVersion": "variation sizes history", "Quota": "outstanding signal from",

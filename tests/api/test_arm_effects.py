@@ -15,7 +15,7 @@ from app.records.arm_sums import ArmSums
 from app.records.records import bytes_to_state, unpack
 from app.rewards.tokens import decision_of, raw_of
 from app.storage import redis_keys
-from app.storage.arm_effects import PLACES
+from app.storage.arm_effects import AGES, PLACES
 from effect_oracle import arm_sums, judged, key_moments
 from shortlist.linear import arm_effects, ridge_sums
 from shortlist.linear.arm_effects import EffectSums
@@ -104,7 +104,7 @@ async def stored_sums(api: Api, half_life_s: float = 0.0) -> dict[str, np.ndarra
     for partition in range(service.store.partitions):
         async for some in service.store.effects.all_sums(partition, bandit.uid):
             for (arm, revision), data in some.items():
-                if revision == PLACES:
+                if revision in {AGES, PLACES}:
                     continue
                 own = unpack(data, ArmSums)
                 if (own.space, own.revision) == (bandit.record.space, revisions[arm]):
@@ -260,7 +260,7 @@ async def test_what_is_expected_and_served_is_in_the_token_and_in_the_row(api: A
     learner = await api.learner("b", "u1")
     choice = await api.choose("b", key="u1", k=3)
     decision = decision_of(raw_of(choice["decision"]))
-    assert len(decision.effects or b"") == 3 * 8  # two float32 an arm
+    assert len(decision.effects or b"") == 3 * (8 + 3)  # two float32 an arm, and its age
     await api.app.service.rows.flush()
     row = (await api.ok("GET", "/v1/bandits/b/log?order=desc&limit=1"))["items"][0]
     for arm in row["arms"]:
@@ -447,8 +447,8 @@ async def all_sums(api: Api) -> dict[str, np.ndarray]:
     service = api.app.service
     for partition in range(service.store.partitions):
         async for some in service.store.effects.all_sums(partition, service.bandits.by_name("b").uid):
-            for (arm, revision), data in some.items():
-                if revision != PLACES:
+            for (arm, _), data in some.items():
+                if arm:  # else of places or ages
                     found[arm] = found.get(arm, np.zeros(1)) + unpack(data, ArmSums).n
     return found
 

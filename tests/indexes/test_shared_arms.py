@@ -77,7 +77,8 @@ def test_a_file_that_was_changed_anywhere_is_refused(tmp_path: Path, table: ArmT
     folder, rng = written(tmp_path / "1", table), np.random.default_rng(5)
     for path in sorted(folder.iterdir()):
         whole = path.read_bytes()
-        used = {"features": 8 * DIM * 198, "norms": 8 * 198, "revisions": 8 * 198, "working": 4 * 198}
+        used = dict.fromkeys(("norms", "revisions", "came"), 8 * 198)
+        used |= {"features": 8 * DIM * 198, "working": 4 * 198}
         for place in rng.integers(0, used.get(path.name, len(whole)), 20).tolist():
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
             with pytest.raises(ValueError, match="1"):

@@ -18,7 +18,6 @@ from traffic import LOST
 from app.fold.replay import compare
 from app.records.arm_sums import ArmSums
 from app.records.records import bytes_to_state, unpack
-from app.storage.arm_effects import PLACES
 from app.storage.store import Store
 from effect_oracle import arm_sums, judged, key_moments
 from service_process import serving
@@ -179,7 +178,7 @@ async def compared(http: httpx.AsyncClient, url: str, catalogue: str) -> None:
         for partition in range(PARTITIONS):
             async for some in store.effects.all_sums(partition, data[:16].decode()):
                 for arm, sums in some.items():
-                    if arm[1] == PLACES:
+                    if not arm[0]:  # of places or ages
                         continue
                     own = unpack(sums, ArmSums)
                     if own.space != space:  # of an earlier catalogue

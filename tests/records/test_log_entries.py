@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from app.records.age_sums import AtAge
 from app.records.arm_sums import ArmTime
 from app.records.log_entries import (
     Content,
@@ -25,7 +26,7 @@ FORMS: list[tuple[Content, list[object]]] = [
         RewardEntry(b"x" * 16, 0.5, "reward", "d", "a", 7, 1_000, served=(0.25,), expected=(1.0,), sums=True),
         [
             *(1, b"x" * 16, 0.5, "reward", "d", "a", 7, 1_000, False, 0, None, None),
-            *([0.25], [1.0], 0.0, 0, True, [], None, None),
+            *([0.25], [1.0], 0.0, 0, True, [], None, None, None),
         ],
     ),
     (
@@ -37,10 +38,11 @@ FORMS: list[tuple[Content, list[object]]] = [
             defaults=(0.0, 2.0),
             arm_time=ArmTime(3.0, 9),
             at_place=AtPlace(2, 1.5),
+            at_age=AtAge(3, -0.5),
         ),
         [
             *(1, b"x" * 8, 0.0, "other", "", "", 0, 0, False, 0, b"c", 0.5),
-            *([], [], 0.0, None, False, [0.0, 2.0], [3.0, 9], [2, 1.5]),
+            *([], [], 0.0, None, False, [0.0, 2.0], [3.0, 9], [2, 1.5], [3, -0.5]),
         ],
     ),
     (StateEntry(b"state"), [2, b"state"]),

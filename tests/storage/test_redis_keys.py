@@ -76,6 +76,7 @@ async def exercise(store):
     await move(store)
     await store.arms.upsert(UID, [ArmWrite("a", b"1", b"doc"), ArmWrite("b", b"2")], keep_ms=TTL_MS)
     await store.arms.delete(UID, ["b"], keep_ms=TTL_MS)
+    await store.arms.take_times(UID, {"nobody": 1})
     assert await store.arms.fit(UID, 2, b"basis", [ArmWrite("a", b"1", b"doc")], keeps_changes=False)
     observation = RewardWrite(ANN, 2, b"p", "once", ttl_ms=TTL_MS)
     signal = SignalWrite("first", 0, 1.0, "sum")
@@ -188,7 +189,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 69
+    assert len(rows) == 70
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():

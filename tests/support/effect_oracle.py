@@ -67,7 +67,7 @@ def arm_sums(
         y = np.zeros(signals)
         y[: len(each.values)] = each.values
         y *= root
-        rho = y - p * np.array(entry["expected"])
+        rho = y - p * (np.array(entry["expected"]) + (entry.get("age") or 0.0))
         own = np.concatenate(([w * p**2, (w * p**2) ** 2], w * p * rho, (w * p * rho) ** 2))
         sums[entry["arm"]] = sums.get(entry["arm"], 0.0) + own
     return sums

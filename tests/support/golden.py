@@ -39,6 +39,7 @@ from app.indexes import publishing, shared_files
 from app.learners import one_key_teaches
 from app.measuring import jobs
 from app.records import (
+    age_sums,
     arm_sums,
     behaviour,
     encoding,
@@ -120,7 +121,9 @@ RECORDS: dict[str, type] = {
     "merged sums of an arm": arm_sums.MergedSums,
     "arm effects": effect_version.EffectRecord,
     "arm effects, places": effect_version.PlaceFit,
+    "arm effects, ages": effect_version.AgeFit,
     "sums of places": place_sums.PlaceSums,
+    "sums of ages": age_sums.AgeSums,
     "one key teaches": one_key_teaches.OneKeyTeaches,
     "quota": rules.QuotaRule,
     "campaign": campaign_records.CampaignRecord,

@@ -31,6 +31,7 @@ from shortlist.mips.exact import error_line, unit_scale
 from shortlist.types import Matrix, Rows, Vector
 
 Working = NDArray[np.floating[Any]]
+Times = NDArray[np.int64] | None
 
 _FIRST_CAPACITY = 64
 _GROWTH = 1.5
@@ -61,9 +62,10 @@ class Renumbering:
 class TableSnapshot:
     """The table at one moment; safe to read from any thread.
 
-    Shapes: features (K, d) float64, working (K, d), norms, revisions, died (K,), dead (tombstones,).
+    Shapes: features (K, d) float64, working (K, d), norms, revisions, came, died (K,), dead (tombstones,).
     ``working`` is the float32 copy for scans, or ``features`` when their size leaves float32's range.
     ``died[row]`` is the row's position in ``dead`` or larger than any. ``largest_norm`` bounds all norms.
+    ``came``: when the id of an arm came, ms since 1970; 0 where that is not known.
     Those of one ``number`` number their arms alike, and a later one's ``dead`` begins with an earlier one's.
     ``renumbered``: the table that this one took the place of.
     """
@@ -75,6 +77,7 @@ class TableSnapshot:
     working: Working
     norms: Vector
     revisions: NDArray[np.int64]
+    came: NDArray[np.int64]
     died: NDArray[np.int64]
     dead: Rows
     largest_norm: float
@@ -161,6 +164,7 @@ class ArmColumns:
     working: Working
     norms: Vector
     revisions: NDArray[np.int64]
+    came: NDArray[np.int64]
     died: NDArray[np.int64]
 
     @classmethod
@@ -170,6 +174,7 @@ class ArmColumns:
             working=aligned_empty(capacity, dim),
             norms=np.empty(capacity),
             revisions=np.empty(capacity, dtype=np.int64),
+            came=np.empty(capacity, dtype=np.int64),
             died=np.empty(capacity, dtype=np.int64),
         )
 
@@ -178,14 +183,14 @@ class ArmColumns:
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        return self.features, self.working, self.norms, self.revisions, self.died
+        return self.features, self.working, self.norms, self.revisions, self.came, self.died
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
 
-    def write(self, first: int, features: Matrix, revisions: NDArray[np.int64]) -> None:
-        """Living arms at the rows from ``first`` on. Shapes: features (n, d), revisions (n,)."""
+    def write(self, first: int, features: Matrix, revisions: NDArray[np.int64], came: Times = None) -> None:
+        """Living arms at the rows from ``first`` on. Shapes: features (n, d), revisions, came (n,)."""
         last = first + len(features)
         self.features[first:last] = features
         # arms beyond the range of float32 are scanned in float64, and never by this copy
@@ -194,10 +199,11 @@ class ArmColumns:
             # In float64, of what was given: pruning by norm is exact only if norms are never too small.
             self.norms[first:last] = np.linalg.norm(features, axis=1)
         self.revisions[first:last] = revisions
+        self.came[first:last] = 0 if came is None else came
         self.died[first:last] = ALIVE
 
     def copy(self, other: ArmColumns, first: int, last: int) -> None:
-        """Take over rows [first, last). Cost: 12 d + 24 bytes a row."""
+        """Take over rows [first, last). Cost: 12 d + 32 bytes a row."""
         for mine, theirs in zip(self.arrays, other.arrays, strict=True):
             mine[first:last] = theirs[first:last]
 
@@ -242,7 +248,7 @@ class ArmTable:
             check()
             rows = live_rows[start : start + _CHUNK]
             ids = [table.ids[row] for row in rows.tolist()]
-            compacted.append(ids, table.features[rows], table.revisions[rows])
+            compacted.append(ids, table.features[rows], table.revisions[rows], table.came[rows])
         positions = np.full(table.rows, -1, dtype=np.int64)
         positions[live_rows] = np.arange(len(live_rows))
         return compacted, positions
@@ -290,17 +296,32 @@ class ArmTable:
             self._snapshot = self._make_snapshot()
         return self._snapshot
 
-    def append(self, ids: Sequence[str], features: Matrix, revisions: NDArray[np.int64]) -> Rows:
-        """Append arms that are not alive in the table, each once; returns their rows."""
+    def append(
+        self, ids: Sequence[str], features: Matrix, revisions: NDArray[np.int64], came: Times = None
+    ) -> Rows:
+        """Append arms that are not alive in the table, each once; returns their rows.
+
+        ``came`` None: it is not known when any of them came.
+        """
         first, last = len(self._ids), len(self._ids) + len(ids)
         self.reserve(last)
         # Before the rows are counted (``_ids.extend``): no snapshot sees a row without a state.
-        self._columns.write(first, features, revisions)
+        self._columns.write(first, features, revisions, came)
         self._note(first, last)
         self._ids.extend(ids)
         self._copy_ahead(len(ids))
         self._snapshot = None
         return np.arange(first, last)
+
+    def take_times(self, rows: Sequence[int | None], came: Sequence[int]) -> None:
+        """Note when the arms of rows came; None: ignored. Snapshots of before see it, too."""
+        there = [(row, time) for row, time in zip(rows, came, strict=True) if row is not None]
+        if there:
+            own, times = np.array(there, dtype=np.int64).T
+            self._columns.came[own] = times
+            if self._larger is not None:  # what was copied ahead is not copied again
+                is_copied = own < self._copied
+                self._larger.came[own[is_copied]] = times[is_copied]
 
     def tombstone(self, rows: Rows) -> None:
         """Note that live rows died, each once."""
@@ -370,7 +391,7 @@ class ArmTable:
     def _copied_from(self, other: TableSnapshot, rows: Rows) -> Rows:
         """Append these rows of another table; returns where they are here."""
         ids = [other.ids[row] for row in rows.tolist()]
-        return self.append(ids, other.features[rows], other.revisions[rows])
+        return self.append(ids, other.features[rows], other.revisions[rows], other.came[rows])
 
     def replaces(self, other: TableSnapshot, positions: Rows) -> None:
         """Note which table this one replaces, and where the rows of that table are here."""
@@ -395,6 +416,7 @@ class ArmTable:
             working=columns.working[:rows] if fits else columns.features[:rows],
             norms=columns.norms[:rows],
             revisions=columns.revisions[:rows],
+            came=columns.came[:rows],
             died=columns.died[:rows],
             dead=self._dead[: self._tombstones],
             largest_norm=self._largest_norm,
@@ -426,10 +448,12 @@ class ArmTable:
         self._copied = last
 
 
-def small_table(ids: Sequence[str], features: Matrix, revisions: NDArray[np.int64]) -> TableSnapshot:
+def small_table(
+    ids: Sequence[str], features: Matrix, revisions: NDArray[np.int64], came: Times = None
+) -> TableSnapshot:
     """A table of these arms, which stays as it is and is scanned in float64: for a few searches of few arms.
 
-    Shapes: ids, revisions (K,) ascending, features (K, d). Cost: K d multiplications, no copy.
+    Shapes: ids, revisions (K,) ascending, came (K,), features (K, d). Cost: K d multiplications, no copy.
     """
     named, norms = ArmIds.of_few(ids), np.sqrt(np.einsum("ij,ij->i", features, features))
     return TableSnapshot(
@@ -440,6 +464,7 @@ def small_table(ids: Sequence[str], features: Matrix, revisions: NDArray[np.int6
         working=features,
         norms=norms,
         revisions=revisions,
+        came=np.zeros(len(revisions), dtype=np.int64) if came is None else came,
         died=np.full(len(revisions), ALIVE),
         dead=np.empty(0, dtype=np.int64),
         largest_norm=float(norms.max(initial=0.0)),
@@ -450,7 +475,7 @@ def small_table(ids: Sequence[str], features: Matrix, revisions: NDArray[np.int6
 def table_of(features: Matrix) -> TableSnapshot:
     """A table of these arms, in their order, that stays as it is: they have no ids. Shapes: (K, d).
 
-    Cost: a copy, and one in working precision. Memory: 12 d + 24 bytes an arm.
+    Cost: a copy, and one in working precision. Memory: 12 d + 32 bytes an arm.
     """
     columns = ArmColumns.empty(len(features), features.shape[1])
     columns.write(0, features, np.arange(len(features)))
@@ -463,6 +488,7 @@ def table_of(features: Matrix) -> TableSnapshot:
         working=columns.working if largest_norm <= _FLOAT32_NORM else columns.features,
         norms=columns.norms,
         revisions=columns.revisions,
+        came=columns.came,
         died=columns.died,
         dead=np.empty(0, dtype=np.int64),
         largest_norm=largest_norm,

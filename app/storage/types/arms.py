@@ -60,6 +60,7 @@ class Upserted:
 
     ``version``     of the catalogue, after the call
     ``revisions``   that of each arm, in the order of the call; new where its features changed
+    ``came_ms``     when the id of each came, ms since 1970; 0 where that is not known
     ``changed``     whether this very call made the version
     """
 
@@ -67,6 +68,7 @@ class Upserted:
     added: int
     updated: int
     revisions: Sequence[int]
+    came_ms: Sequence[int]
     changed: bool = True
 
 

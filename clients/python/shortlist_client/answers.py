@@ -86,8 +86,8 @@ class DryRunArm:
     the estimate. ``draw``: the drawn value of the arm, of policies which choose by such values; None of
     others, of pinned arms, of a baseline and of the holdout. ``prior``: the part of the estimate shared
     by a new key, by the learned prior; the rest is from this key's rewards. ``effect``: the arm's part
-    beyond its features, for all keys. Both absent without. ``examined``: how likely its place is looked
-    at; absent without ``position``.
+    beyond its features, for all keys. ``age``: what its age adds, a part of ``effect``. All absent
+    without. ``examined``: how likely its place is looked at; absent without ``position``.
     """
 
     id: str
@@ -101,6 +101,7 @@ class DryRunArm:
     prior: float | None = None
     effect: float | None = None
     examined: float | None = None
+    age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,7 +510,7 @@ class ArmDraws:
 
 @dataclass(frozen=True, slots=True)
 class CenterCampaign:
-    """Where a campaign stands. ``radius`` is estimated from the answers, for all centres but the last."""
+    """The state of a campaign. ``radius`` is estimated from the answers, for all centres but the last."""
 
     id: str
     method: str
@@ -603,9 +604,9 @@ class SlateRules:
 
 @dataclass(frozen=True, slots=True)
 class SlateCampaign:
-    """Where a campaign stands. ``best`` and ``estimates`` are those of the last look; empty before the
-    first. ``rules``: which slates are allowed, None: all. ``metadata`` has what the campaign's rules
-    need, as it was when the campaign was made.
+    """The state of a campaign. ``best`` and ``estimates`` are those of the last look; empty before the
+    first. ``rules``: which slates are allowed, None: all. ``metadata`` has the fields of the campaign's
+    rules, as of the creation.
     """
 
     id: str
@@ -827,7 +828,7 @@ class StartedEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationProgress:
-    """How many decisions were evaluated, ``of`` how many; None while that is not known."""
+    """The number of evaluated decisions, ``of`` so many; None while unknown."""
 
     decisions: int
     of: int | None
@@ -835,8 +836,8 @@ class EvaluationProgress:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationJob:
-    """``state``: ``waiting``, ``running``, ``done``, ``failed``, or ``lost`` where the process that ran it
-    has ended. ``created``: in ms since 1970. ``error``: why it failed, or is lost.
+    """``state``: ``waiting``, ``running``, ``done``, ``failed``, or ``lost`` where its process has ended.
+    ``created``: in ms since 1970. ``error``: why the job failed, or is lost.
     """
 
     id: str
@@ -1120,7 +1121,7 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """The mean reward of the policy less that of the holdout, compared within each stage of one share."""
+    """The mean reward of the policy less the holdout's, compared within each stage of one share."""
 
     value: float | None
     interval: tuple[float, float] | None
@@ -1128,8 +1129,9 @@ class Lift:
 
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
-    """Decisions of a group. ``rewarded``: those with a reward that somebody sent. ``mean_reward``: of these
-    decisions; None without any. Where several stages count, the mean of their means by their weights.
+    """Decisions of a group. ``rewarded``: decisions with a reward sent by somebody. ``mean_reward``: of
+    these decisions; None without any. Where several stages count, the mean of their means by their
+    weights.
     """
 
     group: str
@@ -1148,10 +1150,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class PlaceReport:
-    """What the arms at one place of longer lists have earned. ``place``: from 1.
+    """The earnings of arms at one place of longer lists. ``place``: from 1.
 
-    ``examination``: of the holdout, where it is served random lists: how likely the place is looked at,
-    relative to the first, by the position-based model. ``interval`` holds that at all looks together.
+    ``examination``: of the holdout, of random lists: how likely the place is looked at, relative to the
+    first, by the position-based model. ``interval`` holds at all looks together.
     """
 
     group: str
@@ -1164,9 +1166,9 @@ class PlaceReport:
 
 @dataclass(frozen=True, slots=True)
 class AgreementReport:
-    """How often the policy would have shown what a holdout of candidates was served. ``decisions``: beside
-    which it ranked. ``same_first``: in which share of them the first arm was the same. ``overlap``: the
-    share of arms that both lists have, on average. Pinned arms are left out of both.
+    """The agreement of the policy with the lists of a holdout of candidates. ``decisions``: beside which
+    the policy ranked. ``same_first``: the share of them with the same first arm. ``overlap``: the share
+    of common arms, on average. Pinned arms are left out of both.
     """
 
     decisions: int
@@ -1176,9 +1178,8 @@ class AgreementReport:
 
 @dataclass(frozen=True, slots=True)
 class ReportedStage:
-    """Decisions that were made with one share of the holdout, so far. ``policy``, ``holdout``: how many
-    each group has. ``weight``: how much the stage counts in means and lift, 0 to 1; 0 while a group has
-    too few.
+    """Decisions made with one share of the holdout, so far. ``policy``, ``holdout``: their number in each
+    group. ``weight``: how much the stage counts in means and lift, 0 to 1; 0 while a group has too few.
     """
 
     share: float | None
@@ -1189,7 +1190,7 @@ class ReportedStage:
 
 @dataclass(frozen=True, slots=True)
 class SignalReport:
-    """What one signal came to: as the groups and the lift of the sum."""
+    """The result of one signal: as the groups and the lift of the sum."""
 
     signal: str
     groups: tuple[GroupReport, ...]
@@ -1222,7 +1223,7 @@ class ReportedMove:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``unit``: what intervals take as drawn: the keys of a per_key bandit, the decisions of a global one.
+    """``unit``: drawn for the groups: the keys of a per_key bandit, the decisions of a global one.
 
     ``decisions``           of both groups, so far
     ``as_of_decisions``     groups and lift, with their intervals, are of the first so many of them: with keys
@@ -1230,14 +1231,14 @@ class Report:
     ``next_look``           at how many decisions they are made anew; None: at each
     ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
     ``interval_decisions``  the same as ``as_of_decisions``, as it was named first
-    ``ungrouped``           decisions that are not compared: made before there was a holdout, while its share
+    ``ungrouped``           decisions without comparison: made before there was a holdout, while its share
                             was 0 or 1, or for a baseline
-    ``stages``              the shares that the holdout had in this time, the earliest first
-    ``places``              of decisions with several arms: what each place has earned, the first hundred
+    ``stages``              the shares of the holdout in this time, the earliest first
+    ``places``              of decisions with several arms: the earnings of each place, the first hundred
     ``warnings``            why a group has no interval, whether the policy is the worse one, or why there are
                             no decisions
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; None: as asked
-    ``agreement``           of a holdout that serves candidates, in all of its decisions; None: it has none
+    ``agreement``           of a holdout of candidates, in all of its decisions; None: none
     ``moves``               of the bandit to other catalogues in this time, the earliest first; absent: none
 
     Of a bandit with signals groups and lift are of the sum by its current ``weights``. All intervals, of
@@ -1296,12 +1297,22 @@ class ArmEffect:
 
 
 @dataclass(frozen=True, slots=True)
+class Age:
+    """What the age of an arm adds to a reward, from so many seconds on, and how uncertain that is."""
+
+    from_s: int
+    effect: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True)
 class ArmEffects:
     """The effects of arms with rewards. ``version``: 0 while nothing is found; then ``spread`` is 0,
     without items. ``spread``: the standard deviation of the effects of all arms. ``noise``: of one
     reward about its expectation. ``rewards``: number of decisions in the fit, of ``arms`` arms.
     ``places``: how likely the arm at each place of a list is looked at, beside the first one; None where
-    not learned, for the reason in ``places_note``.
+    not learned, for the reason in ``places_note``. ``ages``: what the age of an arm adds, up to the
+    oldest rewarded age.
     """
 
     version: int
@@ -1314,6 +1325,7 @@ class ArmEffects:
     places: tuple[float, ...] | None
     places_note: str | None
     signals: Mapping[str, SignalSpread] | None = None
+    ages: tuple[Age, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -1387,7 +1399,8 @@ class LearnedReward:
     ``expected``   of each signal, or of the only one, what was expected of the arm, and ``effect``: what it
                    was taken to have beyond its features; the key learns the reward less the effect, times
                    ``examined``. Both None: it was chosen without arm effects; only ``expected``: the arm
-                   learned nothing
+                   learned nothing. ``age``: what its age added, a part of ``effect``; None: its age is not
+                   known
     ``space``      which move of the bandit it is from, 0: none; of a move its own number. Revisions are of
                    the catalogue that the bandit had then
     """
@@ -1417,6 +1430,7 @@ class LearnedReward:
     expected: tuple[float, ...] | None = None
     effect: tuple[float, ...] | None = None
     weight: float | None = None
+    age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1497,10 +1511,11 @@ class LearningTerms:
 @dataclass(frozen=True, slots=True)
 class LoggedArm:
     """``propensity``: the probability of this arm given those before it; None where the policy knows none.
-    ``expected``: the reward that the learner expected of the features of the arm, and ``effect``: what
-    the arm was taken to have beyond them, of each signal where there are some; absent without arm
-    effects. ``examined``: how likely its place was taken to be looked at, and ``weight``: what its
-    reward weighs beside that of the first place; absent where the bandit learns nothing of places.
+    ``expected``: the reward expected by the learner from the features of the arm, and ``effect``: the
+    arm's assumed part beyond them, of each signal where there are some; absent without arm effects.
+    ``examined``: the assumed probability of a look at its place, and ``weight``: of its reward, relative
+    to the first place; absent where the bandit learns nothing of places. ``age``: what its age added, a
+    part of ``effect``; absent where its age is unknown.
     """
 
     id: str
@@ -1512,13 +1527,14 @@ class LoggedArm:
     effect: float | tuple[float | None, ...] | None = None
     examined: float | None = None
     weight: float | None = None
+    age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedReward:
-    """``default``: nobody sent it, it stands for a reward that did not come in time; of all signals, where
-    there are some. ``signal``: which one it is; absent without signals. ``revised``: how many earlier
-    ones it has taken the place of; absent where of none.
+    """``default``: sent by nobody, in place of a reward which did not come in time; of all signals, where
+    there are some. ``signal``: its name; absent without signals. ``revised``: number of earlier rewards
+    replaced; absent for 0.
     """
 
     arm: str
@@ -1531,7 +1547,7 @@ class LoggedReward:
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """The arms that one of ``filters`` lets in, and these ``arms``."""
+    """The arms matched by one of ``filters``, and these ``arms``."""
 
     filters: tuple[Mapping[str, Any], ...] = ()
     arms: tuple[str, ...] = ()
@@ -1540,7 +1556,7 @@ class Barred:
 @dataclass(frozen=True, slots=True)
 class LoggedCandidate:
     """``features``: of an arm of the request alone, as float32; absent of an arm of the catalogue.
-    ``match``: what the request said of it, as it was encoded; absent where that is 0.
+    ``match``: the request's encoded numbers of the arm; absent for 0.
     """
 
     id: str
@@ -1550,9 +1566,8 @@ class LoggedCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Of the list that a holdout was served, in the order of the caller, with that of the policy, pinned
-    arms left out. ``same_first``: both begin with the same arm. ``overlap``: the share of arms that both
-    have.
+    """Agreement of a holdout's list, in the order of the caller, with the policy's, pinned arms left out.
+    ``same_first``: both begin with the same arm. ``overlap``: the share of common arms.
     """
 
     same_first: bool
@@ -1561,13 +1576,12 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class LoggedDecision:
-    """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: what all
-    arms had to be like, the bandit's and the request's. ``rewards``: in the order in which they came.
-    ``barred``: what quotas and repeats did not allow; left out where there is none, None where that is
-    not known. ``prior_version``, ``effects_version``: as of a choice. ``candidates``: of the request, in
-    its order; left out where it named none, None where they are not kept: beyond 16 kB, or the decision
-    was deferred. ``agreement``: of a holdout that serves candidates; left out where the policy did not
-    rank.
+    """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: the
+    condition on all arms, the bandit's and the request's. ``rewards``: in the order in which they came.
+    ``barred``: arms not allowed by quotas and repeats; left out where there are none, None where
+    unknown. ``prior_version``, ``effects_version``: as of a choice. ``candidates``: of the request, in
+    its order; left out without any, None where they are not kept: beyond 16 kB, or the decision was
+    deferred. ``agreement``: of a holdout with candidates; left out where the policy did not rank.
     """
 
     decision: str
@@ -1609,7 +1623,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The part of an estimate that one number of an arm makes: ``column`` says which."""
+    """The part of an estimate from one number of an arm, named by ``column``."""
 
     column: str
     value: float
@@ -1629,15 +1643,15 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used;
-    with arm effects the root of the sum of its square and that of the deviation of the effect.
-    ``place``: from 1; None if it was not chosen. ``prior``: the part of the estimate that a new key has
-    too, by the learned prior; None without one. ``effect``: the part that the arm has beyond its
-    features; None without arm effects. ``terms``: the largest parts of the estimate, where the catalogue
-    says what its features are, or the bandit has ``match``; None elsewhere. ``because``: the arms of
-    this key whose rewards add most to the estimate, of an arm that was chosen; None where the log does
-    not tell. ``examined``: how likely its place is looked at, by which the estimate is multiplied there;
-    None without ``position``, and of an arm that was not chosen.
+    """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the used noise sigma; with arm
+    effects the root of the sum of its square and the squared deviation of the effect. ``place``: from 1;
+    None if not chosen. ``prior``: the part of the estimate shared by a new key, by the learned prior;
+    None without one. ``effect``: the arm's part beyond its features; None without arm effects.
+    ``terms``: the largest parts of the estimate, where the catalogue says what its features are, or the
+    bandit has ``match``; None elsewhere. ``because``: the arms of this key whose rewards add most to the
+    estimate, of a chosen arm; None where the log does not tell. ``examined``: how likely its place is
+    looked at, a factor of the estimate there; None without ``position``, and for an arm outside of the
+    choice. ``age``: what its age adds, a part of ``effect``; None without.
     """
 
     id: str
@@ -1649,13 +1663,14 @@ class Candidate:
     terms: tuple[Term, ...] | None = None
     because: tuple[Reason, ...] | None = None
     examined: float | None = None
+    age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``repeated``: whether the choice, made again from its ``seed``, is the same; None: it cannot be made
-    again, for what has ``changed``; then there are no candidates. ``asked``: None if too large to be
-    kept.
+    """``repeated``: whether the choice, made again from its ``seed``, is the same; None: the choice cannot
+    be made again, for what has ``changed``; then there are no candidates. ``asked``: None if too large
+    to be kept.
 
     ``seeded``: the request had the seed; else it was drawn. ``candidates``: the arms of highest estimate
     and those of the decision, the highest first.

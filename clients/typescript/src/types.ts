@@ -134,6 +134,8 @@ export interface DryRunArm {
   effect?: number | null;
   /** How likely its place is looked at; absent without `position`. */
   examined?: number | null;
+  /** What its age adds, a part of `effect`. */
+  age?: number | null;
   propensity?: number | null;
   pinned: boolean;
   /** Where `include` asked for them. */

@@ -31,7 +31,7 @@ from shortlist_lake.storage import Storage
 from shortlist_service.errors import ShortlistError
 
 TABLES = tuple(SCHEMAS)
-LATER = {"expected", "effect", "effects_version", "candidates", "agreement", "weight"}  # not in 1.0.0
+LATER = {"expected", "effect", "effects_version", "candidates", "agreement", "weight", "age"}  # not in 1.0.0
 FORMAT = 1
 MAGIC = b"PAR1"  # a Parquet file begins and ends with it
 HOME = "_shortlist"

@@ -25,7 +25,7 @@ from shortlist_service.learners import ArmSums
 
 COLUMNS = (
     "partition", "number", "kind", "key", "arm", "revision", "value", "decided", "first", "before",
-    "replaces", "examined", "signal_number", "had", "space", "expected", "weight",
+    "replaces", "examined", "signal_number", "had", "space", "expected", "weight", "age",
 )  # fmt: skip
 
 ARM_SUMS = pa.schema(
@@ -102,7 +102,8 @@ def _add(rewards: _Rewards, row: Mapping[str, Any]) -> None:
     examined = root * (1.0 if row["examined"] is None else row["examined"])
     for value, earlier, begins in ((root * v, root * former, begins) for v, former, begins in _changes(row)):
         expected = np.zeros(len(value))
-        expected[: len(row["expected"])] = row["expected"]
+        # With what the age of the arm added: an effect is what neither features nor age say.
+        expected[: len(row["expected"])] = np.array(row["expected"]) + (row["age"] or 0.0)
         # What was expected is taken off once: with the first value of the decision.
         surprise = np.zeros(len(value)) if begins else earlier - examined * expected
         change = value - examined * expected if begins else value

@@ -93,6 +93,7 @@ REWARDS = pa.schema(
         ("expected", pa.list_(pa.float64())),
         ("effect", pa.list_(pa.float64())),
         ("weight", pa.float64()),
+        ("age", pa.float64()),
     ]
 )
 ARMS = pa.schema(

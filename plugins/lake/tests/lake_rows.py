@@ -26,6 +26,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(
         "expected",
         "effect",
         "weight",
+        "age",
     ]
 )
 ARM = SimpleNamespace(id="a", revision=5, features=[1.0, 2.0])
