@@ -60,7 +60,8 @@ linear_ts.draw(ridge.prior(2, ridge=1.0), exploration=1.0, rng=np.random.default
 PAGE = f"""
 import {{ Client }} from "@shortlist/client";
 const client = new Client("http://127.0.0.1:{PORT}");
-const choice = await client.choose("home", {{ key: "user-7" }});
+const candidates = [{{ id: "lamp", features: [0.1, 0.9] }}];
+const choice = await client.choose("beside", {{ candidates }});  // a bandit of the README's session
 await client.reward(choice.decision, {{ value: 1 }});
 """
 
