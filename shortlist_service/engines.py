@@ -26,7 +26,7 @@ of ``Expression``; ``fields_of`` has the values of an arm's fields as filters se
 runs an engine as a supervised child of the service.
 """
 
-from app.engines.contract import (
+from app.engines.engine_contract import (
     MOST_FOUND,
     ArmEngine,
     CollectionGone,

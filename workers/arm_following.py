@@ -22,9 +22,9 @@ import numpy as np
 
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.engines import in_engines
-from app.engines.contract import ArmEngine, CollectionGone, EngineArm, NotLoaded
+from app.engines.engine_contract import ArmEngine, CollectionGone, EngineArm, NotLoaded
 from app.engines.engine_index import COLLECTION, LAST_ARM, CopyQuality, EngineIndex
-from app.engines.probing import Probing
+from app.engines.proposal_quality import Probing
 from app.platform.background import end
 from app.platform.errors import Unavailable
 from app.records.records import attributes_of, bytes_to_vector

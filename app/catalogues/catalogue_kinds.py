@@ -12,7 +12,7 @@ import msgspec
 from app.catalogues.engine_arms import EngineArms
 from app.catalogues.kept_arms import ArmRepository
 from app.catalogues.resident_arms import ResidentArms
-from app.engines.contract import ArmEngine, EngineKind, EngineName, WrongEngine
+from app.engines.engine_contract import ArmEngine, EngineKind, EngineName, WrongEngine
 from app.engines.engine_index import EngineIndex
 from app.indexes.index_kinds import CHOICES, MISSING
 from app.indexes.index_limits import IndexLimits

@@ -36,7 +36,7 @@ from app.catalogues.catalogue import Catalogue, difference_of
 from app.catalogues.catalogue_kinds import Kinds
 from app.catalogues.kept_arms import ArmRepository, FoundArms
 from app.catalogues.replaced_features import ReplacedFeatures, has_replaced, keep_finding
-from app.engines.contract import ArmEngine
+from app.engines.engine_contract import ArmEngine
 from app.indexes.index_limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.engines.contract import ArmEngine, CollectionGone, EngineName
+from app.engines.engine_contract import ArmEngine, CollectionGone, EngineName
 from app.filters.attributes import Document
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex

@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from app.engines.contract import MOST_FOUND
+from app.engines.engine_contract import MOST_FOUND
 from app.engines.engine_index import EngineIndex
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable

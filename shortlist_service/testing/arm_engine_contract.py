@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from app.engines.contract import ArmEngine, CollectionGone, EngineArm
+from app.engines.engine_contract import ArmEngine, CollectionGone, EngineArm
 from app.filters.filter import parse
 
 ARMS, DIM, LIMIT, EF = 200, 8, 32, 128

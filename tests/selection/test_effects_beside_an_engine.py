@@ -11,7 +11,7 @@ import pytest
 
 from app.bandits.effect_version import EffectVersion, version_of_fit
 from app.catalogues.learner_snapshot import ConstantSnapshot
-from app.engines.contract import EngineArm, EngineName
+from app.engines.engine_contract import EngineArm, EngineName
 from app.engines.engine_index import EngineIndex
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.engines.contract import ArmEngine, CollectionGone, EngineArm, EngineKind
+from app.engines.engine_contract import ArmEngine, CollectionGone, EngineArm, EngineKind
 from app.platform.errors import Unavailable
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.catalogues.engine_arms import EngineArms
-from app.engines.contract import EngineName
+from app.engines.engine_contract import EngineName
 from app.engines.engine_index import EngineIndex
 from app.indexes.live import IndexOptions
 from app.platform.errors import Unavailable

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 
-from app.engines.contract import CollectionGone, WrongEngine
+from app.engines.engine_contract import CollectionGone, WrongEngine
 from app.platform.errors import StartupError, Unavailable
 from shortlist_milvus import embedded_engine
 from shortlist_milvus.embedded_engine import EmbeddedEngine, is_embedded

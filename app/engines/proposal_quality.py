@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.engines.contract import ArmEngine
+from app.engines.engine_contract import ArmEngine
 from app.engines.engine_index import CopyQuality, EngineIndex
 from app.engines.proposals import asked_for
 from app.platform.deadlines import yield_to_others
