@@ -95,7 +95,7 @@ def run(todo: Sequence[Step], seconds: float, clock: Callable[[], float] = time.
     """Run the steps for at most so many seconds; 1 when one failed."""
     ends, skipped, failed = clock() + seconds, list[str](), False
     for step in todo:
-        left = ends - clock()
+        left = max(ends - clock(), 0.0)
         lacks = step.lacks
         if not lacks and left < step.seconds:
             lacks = f"it takes {step.seconds:.0f} s, {left:.0f} s are left"
