@@ -51,23 +51,6 @@ def test_vectors_are_those_of_the_dense_decomposition():
     assert not found.vectors[::7].any()
 
 
-def test_arms_that_nobody_liked_do_not_change_the_others():
-    liked, _ = likes_by_taste()
-    few = liked[:, liked.any(axis=0)]
-    among_many = np.hstack((few, np.zeros((len(few), 5_000), dtype=bool)))
-    one, other = (embed(sparse_of(each), 4, np.random.default_rng(0)).vectors for each in (few, among_many))
-    assert other[: few.shape[1]] @ other[: few.shape[1]].T == pytest.approx(one @ one.T, rel=1e-3, abs=1e-3)
-    assert not other[few.shape[1] :].any()
-
-
-@pytest.mark.rest
-def test_keys_without_a_like_change_nothing():
-    liked, _ = likes_by_taste()
-    more = np.vstack((np.zeros((50, 60), dtype=bool), liked))
-    one, other = (embed(sparse_of(each), 4, np.random.default_rng(0)) for each in (liked, more))
-    assert one.vectors.tolist() == other.vectors.tolist()
-
-
 def test_fields_place_an_arm_that_nobody_has_liked():
     liked, places = likes_by_taste(2_000)
     found = embed(sparse_of(liked), 4, np.random.default_rng(0))

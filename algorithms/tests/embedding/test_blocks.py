@@ -99,16 +99,6 @@ def test_keys_that_are_held_out_have_no_part_in_what_is_fitted():
         assert row.unknown.sum() == row.half.sum() == 0.0
 
 
-def test_of_many_keys_and_arms_a_sample_is_compared():
-    sizes = {"most_keys": 100, "most_arms": 50}
-    liked, table = shop()
-    found = held_out.compare(
-        liked, table, np.random.default_rng(0), blocks=BLOCKS, most_directions=4, **sizes
-    )
-    assert found.sampled
-    assert (found.arms, found.fitted + len(found.likes)) == (50, 100)
-
-
 def test_what_is_wrong_is_named():
     liked, table = shop()
     with pytest.raises(InvalidShape, match="table"):

@@ -106,17 +106,6 @@ def test_a_direction_in_which_keys_do_not_differ_can_still_be_learned():
     assert variances.max() < 0.002  # of 400 keys the noise alone is as much
 
 
-def test_features_that_are_made_of_keys_are_not_taken_for_their_tastes():
-    """Each key likes arms at random, so no direction is real; the keys that make them differ by 20 times."""
-    rng = np.random.default_rng(0)
-    liked = sparse.csr_array((rng.random((100, 300)) < 0.1).astype(np.float32))
-    prior = fit(liked, tops)
-    features = tops(liked)
-    own = np.linalg.lstsq(features, liked.toarray().T, rcond=None)[0]
-    real, shown = np.diag(prior.covariance * prior.noise)[:2], own.var(axis=1)[:2]
-    assert (real < 0.2 * shown).all()
-
-
 def test_a_key_of_which_nothing_is_known_has_the_mean_and_others_their_row():
     features, liked = by_taste(0.1)
     prior = fit(liked, lambda _: features)

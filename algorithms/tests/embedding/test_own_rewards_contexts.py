@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.embedding.own_rewards import Contexts, Rewards, estimates, judge, prior_keys
+from shortlist.embedding.own_rewards import Contexts, Rewards, estimates
 from shortlist.linear import bilinear, learned_prior
 
 pytestmark = pytest.mark.rest
@@ -51,17 +51,3 @@ def test_learners_see_arms_in_the_context_of_the_decision(interactions):
     expected = np.einsum("nd,nd->n", joint(last), np.array(thetas)[last.keys])
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-6)
     assert np.mean((last.values - found) ** 2) < 0.5  # the noise has .25, the context 36
-
-
-def test_without_its_context_a_reward_looks_like_noise():
-    rewards, table = rewards_by_taste(None)
-    plain = Rewards(rewards.keys, rewards.arms, rewards.values, KEYS)
-    rng = np.random.default_rng(0)
-    assert judge(plain, table, 2, rng).before > 20 * judge(rewards, table, 2, rng).before
-
-
-def test_the_prior_is_fitted_from_fewer_keys_where_learners_are_large():
-    sizes = range(1, 300)
-    assert all(5 <= prior_keys(dim) <= 2_000 for dim in sizes)
-    assert max(8 * prior_keys(dim) * dim**2 for dim in sizes) <= 256 << 20
-    assert prior_keys(41) == 2_000

@@ -63,15 +63,6 @@ def test_shares_are_those_of_the_formulas():
     assert found == pytest.approx(by_the_formulas(likes, DIM, 3), abs=1e-12)
 
 
-def test_directions_beyond_the_tastes_are_hardly_real():
-    """One is of popularity. The others are noise: of them keys that did not make them show nothing more."""
-    for tastes in (3, 6):
-        found = real_share(sparse.csr_array(likes_by_taste(tastes=tastes)), DIM, np.random.default_rng(0))
-        assert found[: tastes + 1].min() > 0.3
-        assert found[tastes + 2 :].max() < 0.15
-        assert (np.diff(found) <= 0.0).all()
-
-
 def test_what_the_rank_of_the_keys_does_not_have_is_not_real():
     likes = np.eye(4, dtype=np.float32)[np.arange(40) % 4]
     found = real_share(sparse.csr_array(likes), 9, np.random.default_rng(0))
@@ -131,18 +122,3 @@ def test_likes_without_tastes_have_the_fewest_directions_also_where_few_arms_hav
     liked = sparse.csr_array((rng.random((2_000, 400)) < chances).astype(np.float32))
     assert real_dim(liked, rng, least=4, most=100) == 4
     assert np.count_nonzero(real_share(liked, 100, rng) > NOISE_SHARE) > 20, "shares that begin with 1 stay"
-
-
-def test_a_small_history_has_no_more_directions_than_its_rank():
-    likes = sparse.csr_array(np.eye(6, dtype=np.float32)[np.arange(60) % 6])
-    empty = sparse.csr_array((5, 6), dtype=np.float32)
-    for given in (likes, sparse.vstack([empty, likes]).tocsr()):
-        assert real_dim(given, np.random.default_rng(0), least=32, most=128) == 6
-    assert real_dim(likes[[0]], np.random.default_rng(0), least=32, most=128) == 1
-
-
-def test_of_a_large_history_a_part_is_asked():
-    large = groups(50, keys=1_000)
-    assert 40 <= real_dim(large, np.random.default_rng(0), least=4, most=100, sampled=250) <= 50
-    with pytest.raises(InvalidParameter, match="least"):
-        real_dim(groups(10), np.random.default_rng(0), least=5, most=4)

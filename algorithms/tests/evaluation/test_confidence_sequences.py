@@ -82,16 +82,6 @@ def test_one_reward_after_the_other_by_the_definition():
 
 
 @pytest.mark.rest
-def test_the_unit_of_the_rewards_does_not_matter():
-    values = np.random.default_rng(4).random(500)
-    plain = bounded.add(bounded.start(0, 1), values).interval()
-    scaled = bounded.add(bounded.start(-3, 7), 10 * values - 3).interval()
-    assert [10 * bound - 3 for bound in plain] == pytest.approx(list(scaled))
-    near, far = (asymptotic.add(Unbounded(), values + shift).interval() for shift in (0.0, 1e6))
-    assert [bound + 1e6 for bound in near] == pytest.approx(list(far))
-
-
-@pytest.mark.rest
 def test_a_wider_range_keeps_the_rewards_and_their_distances_from_the_guesses():
     values = np.random.default_rng(6).random(400)
     group = bounded.add(bounded.start(0, 1), values)
@@ -105,23 +95,6 @@ def test_a_wider_range_keeps_the_rewards_and_their_distances_from_the_guesses():
     for low, high in ((0.1, 1), (0, 0.9), (-math.inf, 1)):
         with pytest.raises(InvalidParameter):
             bounded.widened(group, low, high)
-
-
-@pytest.mark.rest
-def test_without_rewards_all_is_possible():
-    empty, one = bounded.start(-1, 3), bounded.add(bounded.start(-1, 3), np.array([2.0]))
-    assert empty.mean is None
-    assert empty.interval() == (-1, 3)
-    assert bounded.difference(empty, one) == (-4, 4)
-    assert Unbounded().mean is None
-    few, alike, uneven = (
-        asymptotic.add(Unbounded(), values)
-        for values in (np.arange(MIN_REWARDS - 1.0), np.full(500, 0.1), np.arange(1_000) < 14.0)
-    )
-    for group, why in ((Unbounded(), "few"), (few, "few"), (alike, "alike"), (uneven, "uneven")):
-        assert group.interval() is None
-        assert group.missing == why
-        assert asymptotic.difference(group, asymptotic.add(Unbounded(), np.arange(500.0))) is None
 
 
 @pytest.mark.rest

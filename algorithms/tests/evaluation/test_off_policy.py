@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from shortlist.errors import InvalidArgument, InvalidParameter, InvalidShape, NonFinite
-from shortlist.evaluation import estimates, moments, off_policy
+from shortlist.evaluation import estimates, off_policy
 from shortlist.evaluation.logged import MAX_PLACES, Logged
 from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
-from shortlist.evaluation.support import Support
 
 ALL = tuple(ESTIMATORS)
 
@@ -152,17 +151,6 @@ def test_a_log_in_pieces_is_the_log(sizes: list[int], places: int):
 
 
 @pytest.mark.rest
-def test_a_small_variance_beside_a_large_mean_is_not_lost():
-    rows = 1e9 + np.random.default_rng(0).normal(size=(10_000, 1))
-    whole = moments.of(rows)
-    pieces = moments.nothing(1)
-    for start in range(0, 10_000, 100):
-        pieces = moments.joined(pieces, moments.of(rows[start : start + 100]))
-    assert pieces.scatter[0, 0] == pytest.approx(rows.var() * 10_000, rel=1e-6)
-    assert whole.scatter[0, 0] == pytest.approx(pieces.scatter[0, 0], rel=1e-6)
-
-
-@pytest.mark.rest
 def test_nothing_or_little_has_no_value_or_no_interval():
     empty = off_policy.start(ALL, places=2)
     for nothing in (empty.support.unused_share, empty.support.missing_share):
@@ -179,16 +167,6 @@ def test_nothing_or_little_has_no_value_or_no_interval():
     assert state.estimates("snips").whole.value is None
     assert state.support.unused_share.tolist() == state.support.missing_share.tolist() == [1.0]
     assert state.support.effective_sample_size.tolist() == [0.0]
-
-
-@pytest.mark.rest
-def test_the_target_that_logged_has_the_logged_value():
-    logged = some(100, 2)
-    same = Logged(logged.propensities, logged.propensities, logged.rewards)
-    state = read(same, ("ips", "snips"))
-    for name in state.moments:
-        assert state.estimates(name).whole.value == pytest.approx(state.logged().whole.value)
-    assert state.support.effective_sample_size == pytest.approx([100, 100])
 
 
 def column(value: float) -> np.ndarray:
@@ -250,21 +228,6 @@ def test_what_cannot_be_evaluated_is_refused():
     for level in (0.0, 1.0):
         with pytest.raises(InvalidArgument):
             read(bare, ("ips",)).estimates("ips", level=level)
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("scale", [1e-150, 1e-4, 1.0, 1e150])
-def test_the_effective_sample_size_does_not_depend_on_the_scale_of_the_weights(scale):
-    weights = scale * np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
-    found = Support(moments.of(weights), np.ones(2))
-    assert found.effective_sample_size == pytest.approx([9 / 5, 1])
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("decisions", [1, 2, 3, 50])
-def test_the_unused_share_is_of_the_decisions(decisions):
-    found = Support(moments.of(np.ones((decisions, 2))), np.array([decisions, 1.0]))
-    assert found.unused_share.tolist() == [1.0, 1 / decisions]
 
 
 def thinned(decisions: int, rng: np.random.Generator, *, kept: float = 0.1) -> Logged:
@@ -400,17 +363,6 @@ def test_no_interval_leaves_what_rewards_can_be(bounds: tuple[float, float]):
     for estimate, arms in ((state.logged().whole, 2.0), (state.logged().places[1], 1.0)):
         assert estimate.interval is not None
         assert arms * low <= estimate.interval[0] <= estimate.interval[1] <= arms * high
-
-
-@pytest.mark.rest
-def test_bounds_hold_at_places_that_come_later():
-    start = off_policy.start(["ips"], places=1, rewards=(0.0, 1.0))
-    one = off_policy.add(start, Logged(column(0.5), column(0.5), column(1.0)))
-    both = Logged(*(np.full((3, 2), value) for value in (0.5, 0.5, 0.0)))
-    state = off_policy.add(off_policy.widened(one, 2), both)
-    interval = state.estimates("ips").places[1].interval
-    assert interval is not None  # a reward of 1 is possible there, though none came
-    assert (interval[0], interval[1] > 0.3) == (0.0, True)
 
 
 @pytest.mark.parametrize("bounds", [None, (1.0, 2.0)])

@@ -78,27 +78,6 @@ def test_scores_that_are_bounded_give_the_same_totals_in_fewer_passes(scale: flo
     np.testing.assert_allclose((near.least, near.most), (far.least, far.most))
 
 
-@pytest.mark.rest
-def test_lists_that_lose_their_digits_are_named():
-    totals = softmax_target.totals([np.array([[0.0], [-40.0], [-41.0]])], np.ones((1, 1)), temperature=1.0)
-    twice = totals.of(np.array([0, 0]))
-    scores = np.array([[0.0, -40.0], [-40.0, 0.0]])
-    found = softmax_target.weigh(twice, scores, np.ones((2, 2), dtype=bool), temperature=1.0)
-    assert found.lost.tolist() == [True, False]
-    walked, _ = softmax_target.walk(np.array([0.0, -40.0, -41.0]), np.array([0, 1]), temperature=1.0)
-    assert walked[1] == pytest.approx(1 / (1 + np.exp(-1)))
-
-
-def test_no_arm_at_all():
-    totals = softmax_target.totals([], np.ones((2, 3)), temperature=1.0)
-    known = totals.of(np.array([1]))
-    found = softmax_target.weigh(known, np.zeros((1, 2)), np.zeros((1, 2), dtype=bool), temperature=1.0)
-    assert not found.propensities.any()
-    assert not found.expected.any()
-    nothing = igw_target.weigh(np.zeros((2, 0)), np.zeros((2, 0), dtype=bool), np.full((2, 3), -1), gamma=1.0)
-    assert not np.any(nothing)
-
-
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 10**6), st.sampled_from([0.0, 1.0, 50.0]))
 def test_inverse_gap_lists_are_those_of_a_walk(candidates: int, k: int, seed: int, gamma: float):
     rng = np.random.default_rng(seed)

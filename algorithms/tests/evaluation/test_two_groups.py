@@ -47,23 +47,6 @@ def test_one_value_without_bounds_makes_both_asymptotic(outside):
     )
 
 
-@pytest.mark.rest
-def test_bounds_that_grow_hold_what_came_before():
-    group = sequence(COINS[0], (0.0, 1.0))
-    group.add(2.0, (0.0, 3.0))
-    group.settle()
-    expected = bounded.widened(bounded.add(bounded.start(0.0, 1.0), COINS[0]), 0.0, 3.0)
-    expected = bounded.add(expected, np.array([2.0]))
-    assert group.bounded is not None
-    assert group.bounded.interval() == pytest.approx(expected.interval())
-
-
-def test_a_group_without_values_has_no_interval():
-    found = intervals(sequence(COINS[0], (0.0, 1.0)), ValueSequence())
-    assert found.groups[1] is None
-    assert found.difference is None
-
-
 def test_keys_are_counted_the_same_in_any_pieces():
     rng = np.random.default_rng(2)
     values = [(int(key % 2), f"key-{key}", float(rng.random())) for key in rng.integers(0, 300, 4_096)]

@@ -13,7 +13,6 @@ from shortlist.index.quality import (
     LEAST_TARGET,
     choose_ef,
     falls_short,
-    is_above_floor,
     is_settled,
     reaches,
 )
@@ -161,43 +160,6 @@ def test_the_fastest_that_reaches_the_target_is_chosen(table, target, forced):
         assert table[chosen].speedup == max(t.speedup for t in good)
     elif not forced:
         assert chosen is None, "never below the target"
-
-
-@given(measurements(), targets, targets)
-def test_a_higher_target_never_gives_a_faster_search(table, one, other):
-    low, high = (choose_ef(table, target) for target in sorted((one, other)))
-    if high is not None:
-        assert low is not None
-        assert table[low].speedup >= table[high].speedup
-
-
-@given(measurements(), targets, st.sampled_from([2.0**-9, 0.5, 2.0, 2.0**9]), st.booleans())
-def test_a_slower_machine_decides_alike(table, target, factor, forced):
-    """Powers of two, which round nothing: all times are multiplied by one factor."""
-    scaled = {ef: Trial(t.quality, t.us * factor, t.exact_us * factor) for ef, t in table.items()}
-    assert choose_ef(scaled, target, forced=forced) == choose_ef(table, target, forced=forced)
-    for ef, measured in table.items():
-        assert is_settled(scaled[ef], target, forced=forced) == is_settled(measured, target, forced=forced)
-
-
-@given(measurements(), targets, st.floats(1.0, 20.0))
-def test_a_slower_exact_search_never_costs_a_graph(table, target, factor):
-    slower = {ef: Trial(t.quality, t.us, t.exact_us * factor) for ef, t in table.items()}
-    if choose_ef(table, target) is not None:
-        assert choose_ef(slower, target) is not None
-
-
-@given(measurements(), targets)
-def test_a_graph_that_was_asked_for_serves_above_the_floor(table, target):
-    chosen = choose_ef(table, target, forced=True)
-    passable = [ef for ef, t in table.items() if is_above_floor(t.quality)]
-    assert chosen is None or chosen in passable
-    assert (chosen is None) == (not passable)
-
-
-@given(measurements(), targets)
-def test_what_reaches_the_target_does_not_fall_short_of_it(table, target):
-    assert not any(reaches(t.quality, target) and falls_short(t.quality, target) for t in table.values())
 
 
 @given(measurements(), targets, st.booleans())

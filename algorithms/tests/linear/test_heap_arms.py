@@ -75,14 +75,6 @@ def test_lazy_deletion_and_draws(batches, data):
     assert entries(kept) == {row: bound for row, bound in entries(heap).items() if row in set(alive.tolist())}
 
 
-def test_a_push_into_a_large_set_does_not_copy_it():
-    heap = HeapArms(0).push(np.arange(10_000), np.arange(10_000.0))
-    after = heap.push(np.array([10_000]), np.array([3.5]))
-    assert after.settled is heap.settled
-    assert len(heap) == 10_000
-    assert len(after) == 10_001
-
-
 @settings(max_examples=150)
 @given(
     steps=st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 70), max_size=20)), max_size=10),
@@ -102,15 +94,6 @@ def test_the_bits_are_a_set(steps, asked):
     rows = np.array(asked, dtype=np.int64)
     assert living.mask(rows).tolist() == [row in mirror for row in asked]
     assert living.among(rows).tolist() == [row for row in asked if row in mirror]
-
-
-def test_runs_are_joined_when_the_short_one_is_longer_than_the_root_of_the_long_one():
-    heap = HeapArms(0).push(np.arange(10_000), np.arange(10_000.0))
-    for more in range(1, 101):
-        heap = heap.push(np.array([10_000 + more]), np.array([3.5]))
-        assert (len(heap.settled), len(heap.pushed)) == (10_000, more)
-    heap = heap.push(np.array([20_000]), np.array([3.5]))
-    assert (len(heap.settled), len(heap.pushed)) == (10_101, 0)
 
 
 @pytest.mark.parametrize(("settled", "pushed"), [(1, 0), (1, 1), (9, 3), (100, 1), (100, 10)])

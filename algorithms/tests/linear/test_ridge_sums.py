@@ -90,24 +90,6 @@ def test_a_further_reward_moves_only_the_moment():
 
 @pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 5, 40, 200])
-def test_large_and_small_learners_are_added_to_alike_to_the_bit(dim):
-    rng = np.random.default_rng(7)
-    rows = 40
-    features = rng.normal(size=(rows, dim)) * np.exp(5 * rng.normal(size=(rows, 1)))
-    words = rng.integers(0, 3, rows), features, rng.normal(size=rows), rng.random(rows) < 0.7
-    found = []
-    for wide, terms in ((10**9, 1), (1, 64), (1, 1 << 13)):
-        parts = ridge_sums.Parts(wide_dim=wide, terms=terms)
-        once = ridge_sums.add_each([ridge_sums.empty(dim)] * 4, *words, parts=parts)
-        twice = ridge_sums.add_each(once, *words, parts=parts)
-        found.append(
-            [(s.total.tobytes(), s.error.tobytes(), s.squares, s.observations, s.weight) for s in twice]
-        )
-    assert found[0] == found[1] == found[2]
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("dim", [1, 5, 40, 200])
 def test_discounts_are_those_of_scaled_sums_to_the_bit(dim):
     """However many rows are added at once; a factor of 1 changes nothing. Rows count by their weights."""
     rng = np.random.default_rng(8)
@@ -129,14 +111,6 @@ def test_discounts_are_those_of_scaled_sums_to_the_bit(dim):
     assert at_once.squares == pytest.approx(one_by_one.squares, rel=1e-14)
     assert at_once.observations == one_by_one.observations == 5 + np.count_nonzero(first)
     assert at_once.weight == counted
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(("factors", "weights"), [(2, 3), (3, 2), (3, 4)])
-def test_discounts_must_be_as_many_as_the_rows(factors, weights):
-    words = np.ones((3, 2)), np.ones(3), np.ones(3, dtype=bool)
-    with pytest.raises(InvalidShape):
-        ridge_sums.add(ridge_sums.empty(2), *words, (np.ones(factors), np.ones(weights)))
 
 
 @pytest.mark.rest
@@ -172,23 +146,6 @@ def test_squares_are_compensated_and_may_be_unknown():
     beyond = ridge_sums.add(large, np.ones((1, 1)), np.array([1e200]), np.array([True]))
     assert not math.isfinite(beyond.squares)
     assert beyond.moment.tolist() == [1e200]
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("dim", [1, 2, 5, 130])
-@pytest.mark.parametrize("signals", [1, 2, 4])
-def test_a_coordinate_that_was_always_zero(dim, signals):
-    """To the bit what it would have been, errors of rounding too."""
-    rng = np.random.default_rng(dim)
-    features, values = rng.standard_normal((9, dim)), rng.standard_normal((9, signals))
-    first = np.ones(9, dtype=bool)
-    wide = np.column_stack((features, np.zeros(9)))
-    found = ridge_sums.add(ridge_sums.empty(dim), features, values, first).with_coordinate()
-    expected = ridge_sums.add(ridge_sums.empty(dim + 1), wide, values, first)
-    assert (found.dim, found.signals, found.observations) == (dim + 1, signals, 9)
-    for name in ("total", "error", "more", "more_error"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    assert (found.squares, found.weight) == (expected.squares, expected.weight)
 
 
 @pytest.mark.rest

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forgetful import Forgetful
-from shortlist.errors import InvalidArgument, InvalidParameter
+from shortlist.errors import InvalidArgument
 from shortlist.mips.adaptive import AdaptiveSolver, Ladder, Scan, adaptive, rung_of
 from shortlist.mips.epsilon_net import nearest_point, solvers_needed
 
@@ -210,20 +210,3 @@ def test_where_the_root_is_rounded_the_comparison_decides(dim, eta):
     for values in (on, np.nextafter(on, 2.0), np.nextafter(on, 0.0)):
         reached = rungs * rungs <= (values * dim / eta)[:, None] * (rungs + 1.0)
         assert rung_of(values, dim=dim, eta=eta).tolist() == reached.sum(axis=1).tolist()
-
-
-@pytest.mark.rest
-def test_arms_without_length_are_on_no_rung():
-    ladder = Ladder([], lambda rows: rows, 0.0, 1.0)
-    assert not len(ladder.search(np.ones(3), 2).rows)
-    for bad in ({"largest_norm": -1e-9}, {"eta": 1.1}, {"eta": 0.0}):
-        with pytest.raises(InvalidParameter):
-            Ladder([], lambda rows: rows, **({"largest_norm": 1.0, "eta": 0.5} | bad))
-
-
-@pytest.mark.rest
-def test_a_query_may_be_longer_than_1_by_rounding():
-    solver = AdaptiveSolver([Scan(np.eye(2))], 0.5, 0.5, 0.01)
-    assert solver.query(np.array([1.0 + 9e-10, 0.0])) == 0
-    with pytest.raises(InvalidParameter, match="query"):
-        solver.query(np.array([1.0 + 1.1e-9, 0.0]))

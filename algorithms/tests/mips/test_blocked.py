@@ -190,24 +190,6 @@ def test_a_bad_query_is_named(layout, query, options, error, name):
 
 
 @pytest.mark.parametrize(
-    ("dim", "grain"), [(1, 1), (63, 1), (127, 1), (128, 2), (8_191, 127), (8_192, 128), (10**6, 128)]
-)
-def test_a_grain_is_a_64th_of_the_coordinates_and_at_most_128(dim, grain):
-    assert blocked.grain_of(dim) == grain
-    for t, expected in ((0.0, grain), (grain, grain), (grain + 0.1, 2 * grain), (dim, dim), (dim - 0.1, dim)):
-        assert blocked.rounded(t, grain, dim) == min(dim, expected)
-
-
-@pytest.mark.parametrize(("n", "dim"), [(1, 1), (7, 100), (40, 129), (3, 2_500)])
-def test_the_memory_of_a_layout_is_known_beforehand(n, dim):
-    vectors, _ = made(n, dim, np.float32, 1.0)
-    arms = blocked.build(vectors, rng=np.random.default_rng(0))
-    assert arms.memory_bytes == blocked.memory_bytes(n, dim)
-    assert arms.squared_to == blocked.rounded(dim / 32, blocked.grain_of(dim), dim)
-    assert (arms.size, arms.dim, arms.grain) == (n, dim, blocked.grain_of(dim))
-
-
-@pytest.mark.parametrize(
     ("n", "dim", "costs", "widths"),
     [
         # An eighth of all; then as wide as all before it.

@@ -111,16 +111,6 @@ def test_the_schedule_spends_what_it_has(n, k, dim, epsilon, delta):
     assert spent_delta <= delta * (1 + 1e-9)
 
 
-def test_a_smaller_epsilon_reads_more_until_nothing_is_saved():
-    vectors, query = spread_out(400, 8000, 2)
-    reads = []
-    for epsilon in (2.0, 1.0, 0.5, 0.25, 0.01):
-        found = bounded_me(in_blocks(vectors, query), k=5, epsilon=epsilon, delta=0.1)
-        reads.append(found.reads)
-    assert reads == sorted(reads)
-    assert (found.guarantee.kind, found.guarantee.epsilon) == ("exact", 0.0)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_range_that_does_not_hold_withdraws_the_guarantee(search, layout):

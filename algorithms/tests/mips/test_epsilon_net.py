@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,14 +54,6 @@ def test_the_solvers_are_as_many_as_the_union_bound_needs(dim, epsilon, delta):
     assert fail[0] <= math.log(delta) + 1e-9 < fail[1] + 1e-9
     printed = dim * math.log(2 * dim / (epsilon * delta))
     assert kappa <= max(printed, 4)
-
-
-@pytest.mark.rest
-def test_the_page_names_the_solvers_that_are_needed():
-    """16 log10(2 * 1,600 + 1) + log10(20) is 57.4."""
-    assert solvers_needed(16, epsilon=0.01, delta=0.05) == 58
-    page = Path(__file__).parents[3] / "docs/papers/sublinear-bandits.md"
-    assert "58 at d = 16, eta / d = 0.01, delta = 0.05" in page.read_text()
 
 
 @pytest.mark.rest

@@ -15,7 +15,7 @@ from shortlist.errors import InvalidArgument
 from shortlist.mips.adaptive import AdaptiveSolver
 from shortlist.mips.epsilon_net import nearest_point, solvers_needed
 from shortlist.mips.screening import lsh_mips
-from shortlist.mips.screening.lsh_mips import MOST_BITS, LshMips, solver_for
+from shortlist.mips.screening.lsh_mips import MOST_BITS, solver_for
 
 pytestmark = pytest.mark.rest
 
@@ -73,16 +73,6 @@ def test_bits_are_those_of_the_fewest_products():
                 assert chosen >= len(products) or products[chosen - 1] == pytest.approx(
                     min(products), rel=1e-6
                 )
-
-
-def test_the_ends_of_the_cosine():
-    assert lsh_mips.success_probability(1.0, bits=5, tables=1) == 1.0
-    assert lsh_mips.success_probability(-1.0, bits=5, tables=9) == 0.0
-    assert lsh_mips.tables_needed(1.0, bits=5) == 1
-    with pytest.raises(InvalidArgument):
-        lsh_mips.tables_needed(-1.0, bits=1)
-    with pytest.raises(InvalidArgument):
-        lsh_mips.collision_probability(1.1)
 
 
 @given(
@@ -171,10 +161,3 @@ def test_bad_parameters_are_named(bad):
     with pytest.raises(InvalidArgument) as raised:
         solver_for(np.eye(2), **{"c": 0.5, "r": 0.5, "epsilon": 0.1, "rng": np.random.default_rng(0), **bad})
     assert (raised.value.argument,) == tuple(bad)
-
-
-def test_arms_outside_of_the_ball_are_refused():
-    with pytest.raises(InvalidArgument) as raised:
-        solver_for(1.1 * np.eye(2), c=0.5, r=0.5, epsilon=0.1, rng=np.random.default_rng(0))
-    assert raised.value.argument == "vectors"
-    assert isinstance(solver_for(np.eye(2), c=0.5, r=0.5, epsilon=0.1, rng=np.random.default_rng(0)), LshMips)

@@ -13,7 +13,7 @@ from shortlist.errors import InvalidArgument
 from shortlist.mips.exact import exact
 from shortlist.mips.screening.euclidean_reduction import last_coordinate, norms_of, on_the_sphere
 from shortlist.mips.screening.greedy_mips import GreedyMips
-from shortlist.mips.screening.lsh_mips import MOST_BITS, LshMips, success_probability
+from shortlist.mips.screening.lsh_mips import MOST_BITS, LshMips
 from shortlist.mips.screening.pca_mips import MOST_DEPTH, PcaMips, principal_components
 from shortlist.mips.screening.screened import Screened
 
@@ -229,20 +229,6 @@ def test_bad_parameters_are_named():
         assert raised.value.argument == name
     with pytest.raises(InvalidArgument):
         PcaMips.build(gaussian(99, 40, 1)[0], MOST_DEPTH + 1, rng)
-
-
-def test_the_least_and_the_most_that_are_allowed_are_allowed():
-    """One table of one bit, a budget of one arm, no depth and the most depth that nine arms allow."""
-    vectors, query = gaussian(9, 3, 1)
-    rng = np.random.default_rng(0)
-    every = np.arange(9)
-    hashed = LshMips.build(vectors, bits=1, tables=1, rng=rng).candidates(query)
-    assert np.isin(hashed.rows, every).all()
-    assert GreedyMips.build(vectors).candidates(query, 1).rows.size == 1
-    assert np.array_equal(np.sort(PcaMips.build(vectors, 0, rng).candidates(query).rows), every)
-    assert len(PcaMips.build(vectors, 4, rng).candidates(query).rows) == 1
-    for cosine in (-1.0, 1.0):
-        assert success_probability(cosine, bits=1, tables=1) == (cosine > 0)
 
 
 def test_all_bits_of_a_table_count():

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shortlist.errors import InvalidArgument
-from shortlist.sampling.b_normal import b_normal, crossing
+from shortlist.sampling.b_normal import b_normal
 
 
 def walks(share, runs, seed):
@@ -53,18 +52,3 @@ def test_it_lies_between_one_check_and_the_union_over_checks():
     for delta in (1e-8, 1e-3, 0.05):
         union = stats.norm.isf(delta / checks)
         assert stats.norm.isf(delta) < b_normal(delta, 0.001) < union
-
-
-@pytest.mark.rest
-def test_more_nodes_change_nothing():
-    for bound, share in ((1.0, 1e-5), (5.0, 1e-4)):
-        assert crossing(bound, share) == pytest.approx(crossing(bound, share, nodes=400), rel=1e-10)
-
-
-def test_edges():
-    assert b_normal(0.05, 1.0) == 0.0
-    assert b_normal(0.99, 0.01) == 0.0
-    assert b_normal(0.05, 0.7) == pytest.approx(stats.norm.isf(0.05))
-    for delta, share in ((0.0, 0.1), (1.0, 0.1), (math.nan, 0.1), (0.1, 0.0)):
-        with pytest.raises(InvalidArgument):
-            b_normal(delta, share)

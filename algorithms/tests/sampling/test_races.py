@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from shortlist.errors import InvalidArgument
-from shortlist.sampling.clusters import Cluster, quantile, racing_clusters, schedule
+from shortlist.sampling.clusters import quantile, racing_clusters, schedule
 from shortlist.sampling.control_variates import taylor_proxy
 from shortlist.sampling.factors import Factors
 from shortlist.sampling.lil_ucb import constants_of, lil_ucb
@@ -51,23 +51,6 @@ def test_reads_are_counted_and_no_factor_is_read_twice(method, arms, size, scale
     assert counted.times.max(initial=0) <= 1
     assert drawn.reads == counted.times.sum() <= drawn.exhaustive_reads == logs.size
     assert drawn.raced <= 1
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_one_state_is_drawn_unread(method):
-    logs = np.ones((1, 500))
-    drawn = METHODS[method](Factors.of(logs), logs, delta=0.1, rng=np.random.default_rng(0))
-    assert (drawn.rows.tolist(), drawn.reads) == ([0], 0)
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("method", METHODS)
-def test_constant_rewards_are_settled_by_the_noise_and_the_prior(method):
-    logs, prior = np.zeros((4, 300)), np.array([0.0, 50.0, 0.0, -3.0])
-    drawn = METHODS[method](
-        Factors.of(logs), logs, delta=0.1, rng=np.random.default_rng(0), log_prior=prior, draws=3
-    )
-    assert drawn.rows.tolist() == [1, 1, 1]
 
 
 @pytest.mark.rest
@@ -121,28 +104,6 @@ def test_a_quadratic_likelihood_is_its_own_taylor_proxy():
     logs = 0.5 * np.einsum("inp,pq,inq->in", difference, curvature, difference)
     assert np.allclose(proxy.values(np.arange(4), np.arange(500)), logs)
     assert np.allclose(proxy.means, logs.mean(axis=1))
-
-
-@pytest.mark.rest
-def test_empty_and_single_clusters():
-    ones = Cluster(3, lambda indices: np.ones(len(indices)))
-    empty = Cluster(0, lambda indices: np.zeros(len(indices)))
-    rng = np.random.default_rng(0)
-    alone = racing_clusters([ones], delta=0.1, rng=rng)
-    assert (alone.rows.tolist(), alone.reads, alone.exhaustive_reads, alone.raced) == ([0], 0, 3, 1)
-    prior = np.array([-500.0, 0.0])
-    assert racing_clusters([ones, empty], delta=0.1, rng=rng, log_prior=prior).rows.tolist() == [1]
-    assert racing_clusters([empty, empty], delta=0.1, rng=rng, log_prior=prior).rows.tolist() == [1]
-
-
-@pytest.mark.rest
-def test_an_empty_cluster_has_the_sum_nought():
-    some = Cluster(3, lambda indices: np.full(len(indices), -0.2))
-    empty = Cluster(0, lambda indices: np.zeros(len(indices)))
-    for seed in range(200):
-        noise = np.random.default_rng(seed).gumbel(size=2)
-        drawn = racing_clusters([some, empty], delta=0.1, rng=np.random.default_rng(seed))
-        assert drawn.rows.tolist() == [int(np.argmax(noise + np.array([-0.6, 0.0])))]
 
 
 @pytest.mark.rest

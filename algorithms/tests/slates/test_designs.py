@@ -11,7 +11,7 @@ from test_allocation import vectors
 from matroid_instances import MATROIDS, bases
 from shortlist.errors import InvalidParameter
 from shortlist.slates import allocation, exhaustive
-from shortlist.slates.allocation import UNIFORM, basis, design_of, g_optimal, rounded, slates, xy_optimal
+from shortlist.slates.allocation import UNIFORM, design_of, g_optimal, rounded, slates, xy_optimal
 from shortlist.slates.certified_bounds import upper_bound
 from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, unseen
 
@@ -182,13 +182,6 @@ def test_a_design_is_rounded_over_the_first_slates_of_uniform(name):
     shown = slates(UNIFORM, UniformMatroid(n, k), 3, np.arange(12 * n))
     assert design.support.tolist() == np.unique(shown, axis=0).tolist()
     assert design.counts.sum() == 10 * len(design.support)
-
-
-def test_bases_are_those_that_were_chosen():
-    """{0..k-1}; with j for 0; with n - 1 for i."""
-    assert basis(5, 3).tolist() == [[0, 1, 2], [3, 1, 2], [4, 1, 2], [0, 4, 2], [0, 1, 4]]
-    assert basis(3, 1).tolist() == [[0], [1], [2]]
-    assert basis(3, 2).tolist() == [[0, 1], [2, 1], [0, 2]]
 
 
 @pytest.mark.parametrize("name", ["g", "xy"])

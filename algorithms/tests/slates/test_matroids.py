@@ -77,15 +77,6 @@ def test_a_few_slates_span_all_and_the_rest_is_never_seen(matroid):
         assert len(set(every[:, found.components == component].sum(axis=1).tolist())) == 1
 
 
-def test_components_are_those_of_the_matroid():
-    first = tuple(MATROIDS["every group full"].best(np.zeros(7)).tolist())
-    labels = spanning(MATROIDS["every group full"], first).components.tolist()
-    assert [labels.index(label) for label in labels] == [0, 0, 0, 3, 3, 3, 6]
-    tree = MATROIDS["two triangles"]
-    assert unseen(tree).shape == (6, 1)
-    assert unseen(TWO_OF_EACH).shape == (8, 0)
-
-
 @matroids
 @pytest.mark.parametrize("allocation_name", ["uniform", "g", "xy"])
 def test_every_slate_that_is_shown_is_allowed_and_together_they_tell_all(matroid, allocation_name):
@@ -321,16 +312,6 @@ def test_xy_and_g_are_refused_for_many_arms():
         assert raised.value.argument == "allocation"
 
 
-def test_results_may_come_in_any_order_under_rules():
-    state = start("icb", n=8, k=4, matroid=TWO_OF_EACH)
-    state, pulls = ask_tell.ask(state, 40)
-    results = [(pull.number, math.sin(pull.number)) for pull in pulls]
-    together = ask_tell.tell(state, results)
-    parted = ask_tell.tell(ask_tell.tell(state, results[:7]), results[7:])
-    assert (together.A == parted.A).all()
-    assert together.report.excess == pytest.approx(parted.report.excess, rel=1e-12)
-
-
 def test_identify_takes_no_more_totals_than_it_may():
     """The first look comes after 2 n totals."""
     matroid = UniformMatroid(4, 2)
@@ -350,15 +331,6 @@ def test_identify_takes_no_more_totals_than_it_may():
 def test_a_matrix_without_digits_left_is_as_good_as_singular(least, is_fit, size):
     A = size * np.diag([1.0, least])
     assert (fit(A, np.zeros(2), UniformMatroid(2, 1)) is not None) == is_fit
-
-
-def test_more_groups_than_16_bits_count():
-    """Two arms in the first group and in the last of 65,537, one in each other: the heavier one is taken."""
-    groups = (0, *range(2**16), 2**16, 2**16)
-    matroid = PartitionMatroid(groups, (1,) * (2**16 + 1), 2**16 + 1)
-    weights = np.ones(len(groups))
-    weights[[1, -1]] = 2.0
-    assert matroid.best(weights).tolist() == [*range(1, 2**16 + 1), 2**16 + 2]
 
 
 @matroids

@@ -8,10 +8,10 @@ from test_slate_constants import approximated
 
 from matroid_instances import MATROIDS, bases
 from shortlist.errors import InvalidParameter
-from shortlist.slates import icb, sample_bounds, saqm
+from shortlist.slates import icb, saqm
 from shortlist.slates.ask_tell import slates_of
 from shortlist.slates.certified_bounds import upper_bound
-from shortlist.slates.least_squares import Fit, fit
+from shortlist.slates.least_squares import fit
 from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, lead
 from shortlist.slates.sample_bounds import stops_by
 from shortlist.slates.widths import Look, arm_width, slate_width
@@ -129,15 +129,6 @@ def test_whatever_errors_the_intervals_allow_the_campaign_has_stopped(method, sl
             found = fit(A, A @ (theta + error), slates)
             test = {"icb": icb, "saqm": saqm}[method].excess(found, look)
             assert test.value <= EPSILON + 1e-9
-
-
-def test_intervals_that_leave_the_best_slate_open_are_not_enough():
-    """2 b_s <= s gap + epsilon for both s, but b_1 > gap, so M^ may be another, and b_2 > epsilon."""
-    slates, look = UniformMatroid(4, 2), Look(1.0, 0.1, "certified", 50, 3)
-    for first, stops in ((0.55, False), (0.45, True)):
-        widths = np.array([first, first, 0.8 - first, 0.8 - first]) / arm_width(look, 4)
-        found = Fit(np.zeros(4), np.diag(widths**2), np.array([0, 1]), slates)
-        assert sample_bounds.icb_stops(found, look, 1.0, 1.5) is stops
 
 
 def shares():
