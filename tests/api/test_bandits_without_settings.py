@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
+from oracle import ridge_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -124,7 +125,7 @@ async def test_a_bandit_says_what_it_uses(api: Api):
     X, r = FEATURES[: len(VALUES)].astype(float), np.array(VALUES)
     ridge, noise = of_evidence(X, r, 8.0)
     learner = await api.learner("b")
-    assert learner["theta"] == pytest.approx(np.linalg.solve(ridge * np.eye(DIM) + X.T @ X, X.T @ r))
+    assert learner["theta"] == pytest.approx(ridge_of(X, r, ridge=ridge)[1])
     expected = {"ridge": pytest.approx(ridge), "noise": pytest.approx(noise), "exploration": 0.5}
     assert learner["used"] == expected
     assert (await api.ok("GET", "/v1/bandits/b"))["used"] == begins
@@ -162,7 +163,7 @@ async def test_where_only_the_ridge_is_a_number_the_noise_is_that_of_the_rewards
     assert (await api.learner("b"))["used"] == {"ridge": ridge, "noise": 8.0, "exploration": 0.5}
     await observe(api, "b")
     X, r = FEATURES[: len(VALUES)].astype(float), np.array(VALUES)
-    theta = np.linalg.solve(ridge * np.eye(DIM) + X.T @ X, X.T @ r)
+    theta = ridge_of(X, r, ridge=ridge)[1]
     share = 1.0 / (1.0 + (X**2).sum() / len(VALUES) / ridge)
     noise = np.sqrt((r @ r - r @ X @ theta + share * 8.0**2) / (len(VALUES) + 1))
     learner = await api.learner("b")

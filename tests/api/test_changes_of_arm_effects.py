@@ -34,7 +34,7 @@ from app.records.arm_sums import numbers_of, taken_off
 from app.records.records import bytes_to_state
 from app.rewards.tokens import decision_of, raw_of, text_of
 from app.storage.embedded.server import EmbeddedServer
-from effect_oracle import arm_sums, judged, key_moments
+from oracle import arm_sums, judged, key_moments
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

@@ -19,7 +19,7 @@ from app.catalogues.catalogues import MERGED_WITHIN_MS
 from app.fold.replay import compare
 from app.storage import redis_keys
 from app.storage.arm_effects import MERGED
-from effect_oracle import arm_sums, judged
+from oracle import arm_sums, judged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

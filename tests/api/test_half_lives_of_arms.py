@@ -26,7 +26,7 @@ from test_arm_effects import (
 from api_client import Api, Json
 from app.fold.replay import compare
 from app.records.records import bytes_to_state
-from effect_oracle import arm_sums, judged, key_moments
+from oracle import arm_sums, judged, key_moments
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
+from oracle import ridge_of
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -26,8 +27,7 @@ def seen(arm: str) -> np.ndarray:
 
 def assert_learned(learner: Json, rows: np.ndarray, values: list[float], weights: Any = 1.0) -> np.ndarray:
     """Ridge regression on the rows, of which the last column is that of the constant."""
-    precision = np.eye(rows.shape[1]) + rows.T @ (np.broadcast_to(weights, len(rows))[:, None] * rows)
-    theta = np.linalg.solve(precision, rows.T @ (weights * np.array(values)))
+    precision, theta = ridge_of(rows, values, weights)
     np.testing.assert_allclose(learner["precision"], precision, rtol=1e-9, atol=1e-12)
     found = [*learner["theta"], *np.ravel(learner.get("weights", [])), learner["offset"]]
     np.testing.assert_allclose(found, [*theta[:-1], theta[-1] * C], rtol=1e-9, atol=1e-12)

@@ -29,7 +29,7 @@ from app.decision_log.rows import Row
 from app.fold.replay import compare
 from app.records.place_sums import examined_at
 from app.rewards.tokens import decision_of, raw_of
-from effect_oracle import arm_sums, judged
+from oracle import arm_sums, judged
 from shortlist.linear import places
 from shortlist.linear.places import PlaceNumbers
 from shortlist_lake import tables

@@ -10,6 +10,7 @@ from scipy import stats
 from test_candidates import PATH, ids
 
 from api_client import Api, Json
+from oracle import ridge_of
 from shortlist.types import Matrix, Vector
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -121,11 +122,9 @@ async def test_a_learner_is_ridge_on_what_was_sent_in_float32(shared: Api, setti
         await shared.observe(name, observed if u is None else {**observed, "context": u.tolist()})
         rows.append(seen(ARMS["a9"], None, u))
         values.append(2.0)
-    X = np.array(rows)
-    precision = np.eye(X.shape[1]) + X.T @ X
+    precision, expected = ridge_of(rows, values)
     learner = await shared.ok("GET", f"/v1/bandits/{name}/learners/_global?include=precision")
     np.testing.assert_allclose(learner["precision"], precision, rtol=1e-9, atol=1e-9)
-    expected = np.linalg.solve(precision, X.T @ values)
     np.testing.assert_allclose(shown_numbers(learner, seen), expected, rtol=0, atol=1e-9)
     names = [f"features.{place}" for place in range(DIM)]
     assert learner["columns"] == [*names, "match.km", "match.from=text", "match.from=news"]
@@ -134,15 +133,16 @@ async def test_a_learner_is_ridge_on_what_was_sent_in_float32(shared: Api, setti
 async def taught(api: Api, name: str, **settings: Any) -> tuple[Matrix, Vector]:
     """V and theta of a bandit without an intercept that was taught some rewards."""
     await ready(api, name, **settings)
-    rng, gram, moment = np.random.default_rng(8), np.eye(DIM + M), np.zeros(DIM + M)
+    rng, rows, values = np.random.default_rng(8), [], []
     for _ in range(30):
         arm, said = str(rng.choice(list(ARMS))), random_match(rng)
         answer = await api.choose(name, candidates=[{"id": arm, "match": said}])
         x = np.concatenate((ARMS[arm], numbers_of(said)))
         value = float(x @ [1.0, -0.5, 0.2, 0.8, -1.0, 0.3] + rng.normal())
         await api.reward({"decision": answer["decision"], "value": value})
-        gram, moment = gram + np.outer(x, x), moment + value * x
-    return gram, np.linalg.solve(gram, moment)
+        rows.append(x)
+        values.append(value)
+    return ridge_of(rows, values)
 
 
 def named(rng: np.random.Generator) -> tuple[list[Any], dict[str, Vector]]:

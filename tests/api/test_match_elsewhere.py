@@ -13,6 +13,7 @@ from test_moving import MOVE, NEW, OLD, TURN, D, api, assert_replay, carried
 
 from api_client import Api, Json, running
 from app.api.api_keys import new_key
+from oracle import ridge_of
 from shortlist.types import Vector
 from shortlist_client import visitor_pass
 from waiting import wait_until
@@ -66,12 +67,11 @@ async def test_what_was_said_of_arms_stays_in_a_move(api: Api, store_url: str, u
         known.append((x, reward["value"]))
         await api.reward(reward)
     await carried(api)
-    X, values = np.array([x for x, _ in known]), np.array([value for _, value in known])
-    precision = np.eye(X.shape[1]) + X.T @ X
+    precision, wanted = ridge_of([x for x, _ in known], [value for _, value in known])
     learner = await api.learner("b", "ann", precision=True)
     np.testing.assert_allclose(learner["precision"], precision, atol=1e-5)
     theta = np.concatenate((learner["theta"][:D], np.ravel(learner.get("weights", [])), learner["theta"][D:]))
-    np.testing.assert_allclose(theta, np.linalg.solve(precision, X.T @ values), atol=1e-5)
+    np.testing.assert_allclose(theta, wanted, atol=1e-5)
     await assert_replay(store_url)
 
 

@@ -13,6 +13,7 @@ from app.replication.sync import Sync
 from app.storage.moves import MoveStore
 from app.storage.registry import RegistryStore
 from app.storage.types import CarriedWrite
+from oracle import ridge_of
 from store_server import patient_store
 from waiting import wait_until
 
@@ -58,17 +59,16 @@ async def observe(
 
 
 def posterior(features: np.ndarray, told: list[Json], key: str) -> tuple[np.ndarray, np.ndarray]:
-    """(theta, precision) at ridge 1 of what one key was told, with these features."""
+    """(precision, theta) at ridge 1 of what one key was told, with these features."""
     own = [each for each in told if each["key"] == key]
     rows = features[[int(each["arm"][1:]) for each in own]]
-    precision = np.eye(features.shape[1]) + rows.T @ rows
-    return np.linalg.solve(precision, rows.T @ [each["value"] for each in own]), precision
+    return ridge_of(rows, [each["value"] for each in own])
 
 
 async def assert_knows(api: Api, features: np.ndarray, told: list[Json], keys: int = 3) -> None:
     for key in (f"u{number}" for number in range(keys)):
         learner = await api.learner("b", key, precision=True)
-        theta, precision = posterior(features, told, key)
+        precision, theta = posterior(features, told, key)
         np.testing.assert_allclose(learner["theta"], theta, atol=1e-6)
         np.testing.assert_allclose(learner["precision"], precision, atol=1e-6)
 

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from api_client import Api, Json
+from oracle import ridge_of
 from shortlist.types import Matrix, Vector
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -39,15 +40,14 @@ POLICIES: dict[str, Json] = {
 async def taught(shared: Api) -> tuple[Api, Matrix, Vector]:
     """A bandit of each policy that was taught the same. Also V and theta."""
     await shared.catalogue("c", ROWS)
-    rng, gram, moment, history = np.random.default_rng(4), np.eye(DIM), np.zeros(DIM), []
+    rng, history = np.random.default_rng(4), []
     for number, arm in enumerate(rng.choice(list(ROWS), 40, replace=False).tolist()):
         value = float(ROWS[arm] @ [1.0, -0.5, 0.2, 0.0] + rng.normal())
         history.append({"id": f"o{number}", "arm": arm, "value": value})
-        gram, moment = gram + np.outer(ROWS[arm], ROWS[arm]), moment + value * ROWS[arm]
     for policy, settings in POLICIES.items():
         await shared.bandit(policy, "c", policy=policy, **settings)
         await shared.observe(policy, *history)
-    return shared, gram, np.linalg.solve(gram, moment)
+    return shared, *ridge_of([ROWS[each["arm"]] for each in history], [each["value"] for each in history])
 
 
 async def many(api: Api, policy: str, **fields: Any) -> list[Json]:

@@ -13,7 +13,7 @@ import pytest
 from api_client import EAGER_HOUSEKEEPING, Api, Json
 from app.fold.replay import compare
 from app.platform.pauses import Pauses
-from ridge_estimate import ridge_estimate
+from oracle import ridge_estimate
 from store_server import patient_store
 from waiting import wait_until
 

@@ -15,7 +15,7 @@ from app.platform.pauses import Pauses
 from app.records.log_entries import WaitingDecision
 from app.records.records import unpack
 from app.storage import redis_keys
-from ridge_estimate import ridge_estimate
+from oracle import ridge_estimate
 from waiting import wait_until
 from workers import housekeeping
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client import Api, Json
+from oracle import ridge_estimate, ridge_of
 
 pytestmark = pytest.mark.anyio
 
@@ -27,12 +28,6 @@ async def api_with_bandits(api: Api) -> Api:
 def receipt(accepted: int = 0, duplicate: int = 0, *rejected: tuple[int, str]) -> Json:
     items = [{"index": index, "code": code} for index, code in rejected]
     return {"accepted": accepted, "duplicate": duplicate, "rejected": items}
-
-
-def closed_form(rows: list[tuple[Any, float]], dim: int, ridge: float = 1.0) -> list[float]:
-    """Theta of Equation 1, by solving the normal equations."""
-    X, r = np.array([row for row, _ in rows]).reshape(-1, dim), np.array([value for _, value in rows])
-    return list(np.linalg.solve(ridge * np.eye(dim) + X.T @ X, X.T @ r))
 
 
 async def test_a_reward_is_counted_once(api_with_bandits: Api):
@@ -122,7 +117,7 @@ async def test_what_is_learned_from_is_the_arm_as_it_was_chosen(api_with_bandits
         await api_with_bandits.put_arms("c", {"x": [2.0, -3.0]})
     assert await api_with_bandits.reward({"decision": token, "value": 1.5}) == receipt(1)
     learner = await api_with_bandits.learner("first")
-    np.testing.assert_allclose(learner["theta"], closed_form([([2.0, -3.0], 1.5)], 2), rtol=1e-8)
+    np.testing.assert_allclose(learner["theta"], ridge_estimate([([2.0, -3.0], 1.5)]), rtol=1e-8)
 
 
 async def test_wait_applied_answers_when_it_is_visible(api_with_bandits: Api):
@@ -159,7 +154,7 @@ async def test_observations_are_counted_once_by_id(api_with_bandits: Api):
     assert await api_with_bandits.observe("keys", {**one, "id": "o3"}) == receipt(1)
     learner = await api_with_bandits.learner("keys", "ann")
     assert learner["observations"] == 3
-    np.testing.assert_allclose(learner["theta"], closed_form([(ARMS["a1"], 1.0)] * 3, 2), rtol=1e-8)
+    np.testing.assert_allclose(learner["theta"], ridge_estimate([(ARMS["a1"], 1.0)] * 3), rtol=1e-8)
 
 
 VALUES = st.floats(-1e9, 1e9, allow_nan=False)
@@ -217,12 +212,11 @@ async def test_theta_is_the_closed_form_whatever_the_order_and_the_batches(
     assert (learner["observations"], learner["version"]) == (len(items), len(sends))
     X = np.array([arms[arm % len(arms)] for arm, _, _ in items])
     r = np.array([sum(values) if decided else values[0] for _, values, decided in items])
-    V = ridge * np.eye(3) + X.T @ X
+    V, exact = ridge_of(X, r, ridge=ridge)
     np.testing.assert_allclose(learner["precision"], V, rtol=1e-8, atol=1e-12 * abs(V).max())
     # Backward error: V theta = moment, to rounding. theta itself is known no better than cond(V) allows.
     theta = np.array(learner["theta"])
     parts = sum(abs(X[i]) * sum(map(abs, values)) for i, (_, values, _) in enumerate(items))
     assert (abs(V @ theta - X.T @ r) <= 1e-10 * (abs(V).max() * abs(theta).max() + parts) + 1e-300).all()
     if np.linalg.cond(V) < 1e5:
-        exact = np.linalg.solve(V, X.T @ r)
         np.testing.assert_allclose(theta, exact, rtol=1e-8, atol=1e-8 * abs(exact).max() + 1e-9)

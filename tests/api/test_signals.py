@@ -9,7 +9,7 @@ import pytest
 
 from api_client import EAGER_HOUSEKEEPING, Api, Json
 from app.platform.pauses import Pauses
-from ridge_estimate import ridge_estimate
+from oracle import ridge_estimate
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]

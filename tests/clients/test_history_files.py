@@ -15,7 +15,7 @@ import pytest
 
 from app.bandits.settings import MAX_AHEAD_MS, MAX_VALUE
 from app.rewards import reward_entries
-from ridge_estimate import ridge_estimate
+from oracle import ridge_estimate
 from server.cli import main
 from service_process import Service, serving
 from shortlist_client import Client

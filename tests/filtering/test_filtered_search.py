@@ -22,6 +22,7 @@ from app.indexes.eligible_rows import EligibleRows, eligible_rows
 from app.indexes.filtered_search import gather, mask
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.snapshot import Snapshot
+from oracle import best_rows
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from tests.indexes.brute_force import limit
 
@@ -51,8 +52,7 @@ def searched(strategy: SearchStrategy | None, snapshot: Snapshot, eligible: Elig
 
 
 def brute(snapshot: Snapshot, rows: Rows, query: Vector, k: int) -> list[int]:
-    scores = snapshot.table.features[rows] @ query
-    return [int(rows[place]) for place in np.lexsort((rows, -scores))[:k]]
+    return best_rows(snapshot.table.features, rows, query, k)
 
 
 def numbered(count: int, *, without_fields: int = 0, dead: Sequence[int] = ()) -> Snapshot:

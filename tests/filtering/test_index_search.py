@@ -11,6 +11,7 @@ from app.filters.filter import parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows
 from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
+from oracle import best_rows
 from shortlist.types import NO_ROWS
 from told_index import ToldIndex
 
@@ -31,8 +32,7 @@ def matching(snapshot: Snapshot, first: int) -> EligibleRows:
 
 
 def best_of(snapshot: Snapshot, rows, query, k: int) -> list[int]:
-    scores = snapshot.table.features[list(rows)] @ query
-    return [list(rows)[place] for place in np.argsort(-scores)[:k]]
+    return best_rows(snapshot.table.features, rows, query, k)
 
 
 def test_the_index_is_asked_for_so_many_arms_and_those_let_in_are_kept():

@@ -10,6 +10,7 @@ from app.filters.filter import parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows
 from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
+from oracle import best_rows
 from shortlist.types import NO_ROWS
 from tests.indexes.brute_force import limit
 
@@ -57,8 +58,7 @@ def check(copy: RowCopy, snapshot: Snapshot, seed: int = 1) -> None:
     rows, table = copy.eligible.rows, snapshot.table
     assert len(copy) == len(rows)
     for query in np.random.default_rng(seed).normal(size=(6, DIM)):
-        scores = table.features[rows] @ query
-        best = rows[np.lexsort((rows, -scores))]
+        best = np.array(best_rows(table.features, rows, query), dtype=int)
         for k in (1, 4):
             for exclude in (NO_ROWS, best[[0, 2]] if len(best) > 2 else best):
                 expected = best[~np.isin(best, exclude)][:k].tolist()

@@ -19,7 +19,7 @@ from app.fold.replay import compare
 from app.records.arm_sums import ArmSums
 from app.records.records import bytes_to_state, unpack
 from app.storage.store import Store
-from effect_oracle import arm_sums, judged, key_moments
+from oracle import arm_sums, judged, key_moments
 from service_process import serving
 from store_server import store_server
 from waiting import wait_until

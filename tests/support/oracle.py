@@ -1,17 +1,44 @@
-"""What arms and keys must have learned, from the entries of an exported reward log: decision by decision.
+"""Second implementations, written to be plain: the estimates and searches that the service must come to.
 
-The last value of each decision and arm counts, so nothing here knows how values replace one another.
+``ridge_of`` solves for all rewards of a learner at once; ``best_rows`` looks at every arm. ``judged`` and the
+rest compute what arms and keys must have learned from an exported reward log, decision by decision: the
+last value of each counts, so nothing there knows how values replace one another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 Json = dict[str, Any]
+Features = Sequence[float]
+
+
+def ridge_of(
+    rows: Any, values: Any, weights: Any = 1.0, *, ridge: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """V = ridge I + X^T W X, and theta = V^-1 X^T W r."""
+    X = np.asarray(rows, dtype=float)
+    weighed = X.T * np.broadcast_to(weights, len(X))
+    precision = ridge * np.eye(X.shape[1]) + weighed @ X
+    return precision, np.linalg.solve(precision, weighed @ np.asarray(values, dtype=float))
+
+
+def ridge_estimate(
+    rows: Sequence[tuple[Features, float]], weights: Sequence[float] | None = None
+) -> list[float]:
+    """Theta of (features, reward), for a ridge of 1. ``weights``: 1 each by default."""
+    X, values = [x for x, _ in rows], [reward for _, reward in rows]
+    return list(ridge_of(X, values, 1.0 if weights is None else weights)[1])
+
+
+def best_rows(features: np.ndarray, rows: Any, query: np.ndarray, k: int | None = None) -> list[int]:
+    """The ``k`` of these rows with the highest products, of equal ones those of the lowest rows."""
+    among = np.asarray(list(rows), dtype=int)
+    return among[np.lexsort((among, -(features[among] @ query)))][:k].tolist()
 
 
 @dataclass
