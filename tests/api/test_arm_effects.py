@@ -16,7 +16,7 @@ from app.records.records import bytes_to_state, unpack
 from app.rewards.tokens import decision_of, raw_of
 from app.storage import redis_keys
 from app.storage.arm_effects import AGES, PLACES
-from effect_oracle import arm_sums, judged, key_moments
+from oracle import arm_sums, judged, key_moments
 from shortlist.linear import arm_effects, ridge_sums
 from shortlist.linear.arm_effects import EffectSums
 from shortlist_lake import tables

@@ -27,7 +27,7 @@ from app.records.age_sums import AgeSums
 from app.records.records import bytes_to_state, unpack
 from app.rewards.tokens import decision_of, raw_of
 from app.storage.types import OF_REQUEST
-from effect_oracle import arm_sums, judged, key_moments
+from oracle import arm_sums, judged, key_moments
 from shortlist.linear.ages import BINS, FROM_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
