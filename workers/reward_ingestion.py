@@ -38,16 +38,7 @@ from app.fold.arm_sums import (
 )
 from app.fold.checkpoints import state_memory_bytes
 from app.fold.fold import is_short, spaces_of
-from app.platform.answer_memory import Budget
-from app.platform.background import OUTAGES
-from app.platform.cache import BoundedCache
-from app.platform.errors import Unavailable
-from app.platform.pauses import Pauses
-from app.records.log_entries import DecodedEntry, decoded, decoded_all, dim_of
-from app.records.records import pack
-from app.storage.store import Store
-from app.storage.types import ArmId, LearnerId, StoredLearner, entry_order
-from workers.fold_batches import (
+from app.fold.fold_batches import (
     MOST_NUMBERS,
     ArmsBefore,
     Before,
@@ -57,6 +48,15 @@ from workers.fold_batches import (
     batches,
     fold_stored,
 )
+from app.platform.answer_memory import Budget
+from app.platform.background import OUTAGES
+from app.platform.cache import BoundedCache
+from app.platform.errors import Unavailable
+from app.platform.pauses import Pauses
+from app.records.log_entries import DecodedEntry, decoded, decoded_all, dim_of
+from app.records.records import pack
+from app.storage.store import Store
+from app.storage.types import ArmId, LearnerId, StoredLearner, entry_order
 from workers.log_trimming import trim
 
 log = logging.getLogger("shortlist.worker")

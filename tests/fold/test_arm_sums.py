@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.fold.arm_sums import arms_of, fold_arms
 from app.fold.fold import fold
+from app.fold.fold_batches import ArmsBefore, fold_stored
 from app.learners.effect_pairs import EffectPairs
 from app.platform.metrics import Metrics
 from app.records.arm_sums import ArmSums, ArmTime, pair_at, taken_off
@@ -21,7 +22,6 @@ from app.records.log_entries import MOVED, DecodedEntry, ForgetEntry, MoveEntry,
 from app.records.records import state_to_bytes, vector_to_bytes
 from app.storage.types import ArmId, LearnerId
 from log_entries import entry_of
-from workers.fold_batches import ArmsBefore, fold_stored
 
 UID = "0123456789abcdef"
 TERMS = [

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from app.bandits.spaces import SpaceMap, Spaces
 from app.fold.fold import fold, moves_of
+from app.fold.fold_batches import CheckpointedLearner, fold_stored
 from app.records.log_entries import MOVED, DecodedEntry, MoveEntry, RewardEntry
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes, vector_to_bytes
 from app.storage.types import LearnerId, LogEntry
 from log_entries import entry_of
 from shortlist.linear import ridge_sums
-from workers.fold_batches import CheckpointedLearner, fold_stored
 
 UID = "0123456789abcdef"
 DIMS = (3, 2, 4)  # of the spaces

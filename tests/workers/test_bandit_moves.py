@@ -13,6 +13,7 @@ import pytest
 
 from api_client import Api, running
 from app.bandits.spaces import SpaceMap, Spaces
+from app.fold.fold_batches import CheckpointedLearner, batches, fold_stored
 from app.learners.prior_fits import FitLimits
 from app.platform.background import Pace
 from app.records.log_entries import MOVED, ForgetEntry, MoveEntry, RewardEntry, StateEntry
@@ -24,7 +25,6 @@ from log_entries import entry_of
 from shortlist.linear import ridge_sums
 from waiting import wait_until
 from workers import bandit_moves
-from workers.fold_batches import CheckpointedLearner, batches, fold_stored
 
 pytestmark = pytest.mark.anyio
 

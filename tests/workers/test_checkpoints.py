@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from test_reward_ingestion import DIM, SETTINGS, TTL_MS, UID, encoded, one, worker
 from test_workers_on_one_log import one_url, trim
 
+from app.fold import fold_batches
 from app.fold.checkpoints import ENTRY_BYTES, LearnerReader, is_due, restored
 from app.fold.fold import fold
 from app.records.log_entries import RewardEntry, decoded_all, encode
@@ -21,7 +22,6 @@ from app.storage.types import LearnerId, LogEntry, RewardWrite
 from log_entries import entry_of
 from lossy_store import LossyStore
 from store_clients import connect, flush
-from workers import fold_batches
 from workers.reward_ingestion import RewardWorker
 
 pytestmark = pytest.mark.anyio

@@ -12,6 +12,7 @@ import pytest
 from test_reward_ingestion import TTL_MS, UID, worker
 
 from app.fold.checkpoints import LearnerReader, restored
+from app.fold.fold_batches import CheckpointedLearner
 from app.records.log_entries import RewardEntry, encode
 from app.records.records import LearnerState, state_bytes, state_to_bytes, vector_to_bytes
 from app.storage.embedded.server import EmbeddedServer
@@ -21,7 +22,6 @@ from log_entries import entry_of
 from shortlist.linear import ridge_sums
 from store_clients import connect
 from store_server import patient_store
-from workers.fold_batches import CheckpointedLearner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

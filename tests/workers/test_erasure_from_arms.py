@@ -12,6 +12,7 @@ import pytest
 from test_reward_ingestion import TTL_MS, UID, worker
 
 from app.fold.arm_sums import fold_arms
+from app.fold.fold_batches import MOST_TAUGHT, batches
 from app.fold.replay import compare
 from app.platform.errors import Unavailable
 from app.records.arm_sums import ArmSums
@@ -24,7 +25,6 @@ from app.storage.types import LearnerId, LogEntry, RewardWrite
 from log_entries import entry_of
 from store_clients import connect, flush
 from store_server import patient_store
-from workers.fold_batches import MOST_TAUGHT, batches
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

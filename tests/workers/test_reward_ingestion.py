@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.fold.checkpoints import restored
 from app.fold.fold import fold
+from app.fold.fold_batches import States
 from app.records.log_entries import DecodedEntry, ForgetEntry, RewardEntry, encode
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes, vector_to_bytes
 from app.storage.store import Store
@@ -23,7 +24,6 @@ from log_entries import entry_of
 from shortlist.linear import ridge_sums
 from store_clients import connect, flush
 from store_server import patient_store
-from workers.fold_batches import States
 from workers.learned_bandits import LearnedBandits
 from workers.partition_leases import OnlyWorker, SharedWorker
 from workers.reward_ingestion import Cycles, RewardWorker, Step

@@ -28,6 +28,7 @@ from test_reward_ingestion import (
 )
 
 from app.fold.fold import fold
+from app.fold.fold_batches import batches
 from app.records.log_entries import RewardEntry, decoded_all
 from app.records.records import LearnerState, state_to_bytes, vector_to_bytes
 from app.storage.store import Store
@@ -38,7 +39,6 @@ from shortlist.linear import ridge_sums
 from store_clients import connect, flush
 from waiting import wait_until
 from workers import log_trimming
-from workers.fold_batches import batches
 from workers.learned_bandits import LearnedBandits
 from workers.reward_ingestion import Cycles, Step
 
