@@ -679,10 +679,10 @@ class EmbeddingJobHead:
 
 @dataclass(frozen=True, slots=True)
 class LogEmbedding:
-    """What was found. ``taken``: whether the bandit was moved to ``catalogue``, which is None else;
-    ``finding`` says so as a sentence. ``before`` and ``after``: the mean squared error on the last tenth
-    of the ``rewards``, with the present features and with the coordinates; ``error``: the standard error
-    of their difference.
+    """The finding of a judgement. ``taken``: whether the bandit was moved to ``catalogue``, which is None
+    else; ``finding`` says so as a sentence. ``before`` and ``after``: the mean squared error on the last
+    tenth of the ``rewards``, with the present features and with the coordinates; ``error``: the standard
+    error of their difference.
     """
 
     taken: bool
@@ -732,7 +732,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class LoggedValue:
-    """What these decisions have earned. ``left_out``: others, which could not be used."""
+    """The earnings of these decisions. ``left_out``: others, which could not be used."""
 
     value: float | None
     decisions: int
@@ -742,9 +742,9 @@ class LoggedValue:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """How well the log shows what the policy would do, at the place where it is worst: shares of decisions,
-    and the weight of one. ``unshown_arms``: that the policy would choose and no decision shows, though
-    chance does not explain it; ``unshown_share``: of what it would choose.
+    """The support of the policy in the log, at the place where it is worst: shares of decisions, and the
+    weight of one. ``unshown_arms``: arms which the policy would choose and no decision shows, beyond
+    chance; ``unshown_share``: their part of the policy's choices.
     """
 
     unused_share: float
@@ -769,8 +769,8 @@ class EvaluationLearners:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPropensities:
-    """Where the propensities of decisions are from. ``estimated``: how many were estimated, each from so
-    many ``draws`` at least.
+    """The source of propensities. ``estimated``: number of estimated decisions, each from at least so many
+    ``draws``.
     """
 
     source: str
@@ -780,7 +780,7 @@ class EvaluationPropensities:
 
 @dataclass(frozen=True, slots=True)
 class SignalEstimates:
-    """Of one signal by itself, as of the sum. There are no predictions, so ``dr`` is ``ips``."""
+    """Estimates of one signal by itself, as of the sum. There are no predictions, so ``dr`` is ``ips``."""
 
     estimates: tuple[Estimate, ...]
     logged: LoggedValue
@@ -788,7 +788,7 @@ class SignalEstimates:
 
 @dataclass(frozen=True, slots=True)
 class WeightsEvaluation:
-    """What the policy would have earned by these weights."""
+    """The estimated earnings of the policy by these weights."""
 
     weights: Mapping[str, float]
     estimates: tuple[Estimate, ...]
@@ -799,12 +799,12 @@ class WeightsEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a policy would have earned.
+    """The estimated earnings of a policy.
 
-    ``warnings``: what one must know before one believes it, as sentences. Where they say that too much
-    of what the policy does was never done, ``value`` and ``interval`` are None. ``complete_from``: as of
-    a report. Of a bandit with signals the values are of the sum by ``weights``, and in ``signals`` of
-    each. Where several weights were asked for, it is of the first, and ``results`` of each.
+    ``warnings``: caveats, as sentences. Where too much of the policy's choices was never shown,
+    ``value`` and ``interval`` are None. ``complete_from``: as of a report. Of a bandit with signals the
+    values are of the sum by ``weights``, and in ``signals`` of each. Where several weights were asked
+    for, the answer is of the first, and ``results`` of each.
     """
 
     estimates: tuple[Estimate, ...]

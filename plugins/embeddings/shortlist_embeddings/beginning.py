@@ -1,11 +1,10 @@
 """`shortlist begin`: from a table of items and a table of clicks to a bandit that knows both.
 
-It does what `import --encode`, `embed` and two calls do, and first says what that is worth: a fifth of the
-keys is held out, and their likes are looked for. Nothing is made before
-all of the files are read and found right. Then each step can be repeated: the same command goes on where it
-was stopped.
+The command does the work of `import --encode`, `embed` and two calls, and first says their worth: a fifth of
+the keys is held out, and their likes are looked for. Nothing is made before all of the files are read and
+found right. Then each step can be repeated: the same command goes on where it was stopped.
 
-What it makes of NAME
+The results for NAME
     catalogue NAME          the items, with fields that the columns propose: write items here
     catalogue NAME-likes    follows it; features are blocks of ``shortlist.embedding.blocks``, with a prior
     bandit NAME             of NAME-likes, with a log, and a holdout that is served bestsellers
@@ -84,7 +83,9 @@ class BeginOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Read:
-    """What the two tables come to. Shapes: table (arms, t); liked is keys x arms. ``lines`` say it."""
+    """The content of the two tables. Shapes: table (arms, t); liked is keys x arms. ``lines``: sentences
+    about them.
+    """
 
     settings: Mapping[str, Any]
     ids: list[str]
@@ -94,7 +95,9 @@ class _Read:
 
     @property
     def most_directions(self) -> int:
-        """Of behaviour, beside the table, the likes and an intercept. Raises ShortlistError: none."""
+        """The bound on directions of behaviour, beside the table, the likes and an intercept. Raises
+        ShortlistError: none.
+        """
         numbers = int(self.table.shape[1])
         most = min(MOST_DIRECTIONS, MOST_NUMBERS - numbers - 2, MAX_BASIS_NUMBERS // numbers - 1)
         if most < 1:
@@ -200,18 +203,19 @@ def _liked(behaviour: Behaviour, arm_count: int, options: BeginOptions) -> spars
     return likes_of(behaviour, arm_count, useless, least_keys=LEAST_KEYS)
 
 
-def _table(found: Comparison) -> Iterator[str]:
+def _table(comparison: Comparison) -> Iterator[str]:
     """The comparison, as a person reads it."""
     sample = ""
-    if found.sampled:
-        sample = f" (a sample: rankings know {found.fitted:,} keys and the {found.arms:,} items most liked)"
+    if comparison.sampled:
+        keys, items = f"{comparison.fitted:,}", f"{comparison.arms:,}"
+        sample = f" (a sample: rankings know {keys} keys and the {items} items most liked)"
     yield (
-        f"of 100 likes of {counted(len(found.likes), 'key', 'keys')} held out, lists of "
+        f"of 100 likes of {counted(len(comparison.likes), 'key', 'keys')} held out, lists of "
         f"{FOUND} find, with{sample}:"
     )
     yield f"  {'':16}{'nothing known':>16}{'half of them known':>22}"
-    for row in found.rows:
-        unknown, half = _share(row.unknown, found.likes), _share(row.half, found.hidden)
+    for row in comparison.rows:
+        unknown, half = _share(row.unknown, comparison.likes), _share(row.half, comparison.hidden)
         yield f"  {row.name:16}{unknown[0]:>9.1f} ± {unknown[1]:<4.1f}{half[0]:>15.1f} ± {half[1]:<4.1f}"
 
 
@@ -222,27 +226,27 @@ def _share(hits: NDArray[np.float64], likes: NDArray[np.float64]) -> tuple[float
     return 100.0 * float(share), 100.0 * float(error)
 
 
-def _verdict(found: Comparison) -> Iterator[str]:
-    """What the comparison says, the worst last."""
-    *others, ours = found.rows
+def _verdict(comparison: Comparison) -> Iterator[str]:
+    """The verdict of the comparison, the worst last."""
+    *others, ours = comparison.rows
     bestsellers = others[0]
     lines, gains = list[str](), list[bool]()
-    for what, likes in (("unknown", found.likes), ("half", found.hidden)):
-        known = "with nothing known" if what == "unknown" else "with half of them known"
-        own = getattr(ours, what)
+    for what, likes in (("unknown", comparison.likes), ("half", comparison.hidden)):
+        condition = "with nothing known" if what == "unknown" else "with half of them known"
+        our_share = getattr(ours, what)
         best = max(others, key=lambda row: float(getattr(row, what).sum()))
-        ratio = float(own.sum() / max(getattr(best, what).sum(), 1.0))
+        ratio = float(our_share.sum() / max(getattr(best, what).sum(), 1.0))
         lines.append(
-            f"{known} ours finds {ratio:.2f} times what {best.name} find{'s' * (best is not bestsellers)}"
+            f"{condition} ours finds {ratio:.2f} times what {best.name} find{'s' * (best is not bestsellers)}"
         )
-        more, error = _share(own - getattr(bestsellers, what), likes)
+        more, error = _share(our_share - getattr(bestsellers, what), likes)
         gains.append(more > CLEAR * error)
     yield from lines
     if not any(gains):
         yield (
             "no better than bestsellers: too few likes to tell it from chance, "
-            f"{found.likes.mean():.0f} of each of {found.fitted:,} keys, or all like much the same; "
-            f"{ENOUGH}. It begins as bestsellers do, and learns from rewards"
+            f"{comparison.likes.mean():.0f} of each of {comparison.fitted:,} keys, or all like much the same"
+            f"; {ENOUGH}. It begins as bestsellers do, and learns from rewards"
         )
 
 
@@ -262,53 +266,55 @@ def _features(read: _Read, options: BeginOptions) -> tuple[FeatureBlocks, Histor
 
 
 def _make(client: Client, name: str, options: BeginOptions, read: _Read) -> Iterator[str]:
-    """Make catalogues and bandit; where that is stopped, say what is there."""
-    made, prior = _features(read, options)
-    there = list[str]()
+    """Make catalogues and bandit; if stopped, say which exist."""
+    blocks, prior = _features(read, options)
+    existing = list[str]()
     try:
         yield import_arms(client, name, [options.items], options.table)[-1]
-        there.append(f"the catalogue {name}")
+        existing.append(f"the catalogue {name}")
         with contextlib.suppress(errors.NotFound):  # of a command that was stopped
             client.delete_catalogue(_likes(name))
         catalogue = client.get_catalogue(name)
-        head = _head(catalogue, read, made, beside=TABLE in options.blocks)
+        head = _head(catalogue, read, blocks, beside=TABLE in options.blocks)
         head["prior"] = history_record(prior)
         created = client.make_embedding(
-            name, embedding.body_of(head, made.map, read.ids, made.weights, made.vectors)
+            name, embedding.body_of(head, blocks.map, read.ids, blocks.weights, blocks.vectors)
         )
-        there.append(f"the catalogue {created.id}")
+        existing.append(f"the catalogue {created.id}")
         embedding.wait_filled(client, created.id, catalogue.size)
         features = counted(created.dim, "feature", "features")
         yield (
-            f"{created.id} has the items of {name} with {features} each, {made.directions} of them of "
+            f"{created.id} has the items of {name} with {features} each, {blocks.directions} of them of "
             "behaviour, and follows it"
         )
-        client.put_bandit(name, **_bandit(name, read.ids, made))
+        client.put_bandit(name, **_bandit(name, read.ids, blocks))
     except BaseException:
-        if there:
-            is_there = f"{' and '.join(there)} {'is' if len(there) == 1 else 'are'} there, and nothing else"
+        if existing:
+            is_there = (
+                f"{' and '.join(existing)} {'is' if len(existing) == 1 else 'are'} there, and nothing else"
+            )
             print(f"stopped: {is_there}; the same command goes on", file=sys.stderr)
         raise
     yield f"the bandit {name} chooses from {created.id}"
 
 
-def _head(catalogue: Catalogue, read: _Read, made: FeatureBlocks, *, beside: bool) -> dict[str, Any]:
-    """Of what ``POST …/embeddings`` takes."""
-    without = int(np.count_nonzero(made.likes == 0))
+def _head(catalogue: Catalogue, read: _Read, blocks: FeatureBlocks, *, beside: bool) -> dict[str, Any]:
+    """The head of the body of ``POST …/embeddings``."""
+    without = int(np.count_nonzero(blocks.likes == 0))
     return {
         "catalogue": _likes(catalogue.id),
         "version": catalogue.version,
         "rewards": int(read.liked.nnz),
         "keys": int(read.liked.shape[0]),
-        "arms": len(made.likes) - without,
+        "arms": len(blocks.likes) - without,
         "without": without,
         "beside": beside,
     }
 
 
-def _bandit(name: str, ids: Sequence[str], made: FeatureBlocks) -> BanditBody:
-    most_liked = np.argsort(-made.likes, kind="stable")[:SHOWN_BESTSELLERS]
-    arms = [ids[place] for place in most_liked.tolist() if made.likes[place] > 0]
+def _bandit(name: str, ids: Sequence[str], blocks: FeatureBlocks) -> BanditBody:
+    most_liked = np.argsort(-blocks.likes, kind="stable")[:SHOWN_BESTSELLERS]
+    arms = [ids[index] for index in most_liked.tolist() if blocks.likes[index] > 0]
     return {
         "catalogue": _likes(name),
         "policy": "sub_ts",

@@ -24,10 +24,10 @@ from shortlist_files.tables import shown
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Behaviour:
-    """Events of arms that are known. ``unknown``: how many others there were. ``lines``: what is to be said.
+    """Events of known arms. ``unknown``: number of others. ``lines``: sentences for the user.
 
     Shapes: keys, arms and values (events,): numbers of keys below ``key_count``, and of arms. ``span_ms``:
-    when the first and the last event were, also of unknown arms, ms since 1970; None: it was not asked for.
+    when the first and the last event were, also of unknown arms, ms since 1970; None: not asked for.
     """
 
     keys: NDArray[np.int32]
@@ -78,21 +78,24 @@ def read_behaviour(
         raise bad.refusal
     if not history.rows_total:
         raise FileError(f"{files[0]}: there are no rows in it")
-    found, lines = np.array(values, dtype=np.float32), [*history.notes]
-    if options.value is not None and len(found):
-        if liked is None and 0.0 < found.min() < found.max():
+    liked_values, lines = np.array(values, dtype=np.float32), [*history.notes]
+    if options.value is not None and len(liked_values):
+        if liked is None and 0.0 < liked_values.min() < liked_values.max():
             raise FileError(
                 f"--liked: all values of {shown(options.value)} are above 0, and they differ as ratings do: "
                 "name the value from which on they mean liked, or --liked 0 where each of them does"
             )
-        count, rule = np.count_nonzero(found > 0.0), "above 0" if liked is None else f"from {liked:g} on"
-        lines.append(f"{count:,} of {counted(len(found), 'row', 'rows')} count as liked: {rule}")
+        count, rule = (
+            np.count_nonzero(liked_values > 0.0),
+            "above 0" if liked is None else f"from {liked:g} on",
+        )
+        lines.append(f"{count:,} of {counted(len(liked_values), 'row', 'rows')} count as liked: {rule}")
     if not options.dry_run:
         bad.write()
     return Behaviour(
         np.array(keys, dtype=np.int32),
         np.array(numbers, dtype=np.int32),
-        found,
+        liked_values,
         len(key_numbers),
         unknown,
         [*lines, *bad.lines()],

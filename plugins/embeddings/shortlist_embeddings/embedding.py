@@ -1,7 +1,7 @@
 """`shortlist embed`: a catalogue of the same arms, by an embedding of what keys liked.
 
 The embedding is computed here, from files; the service makes a catalogue of it in one step, fills it, and
-goes on encoding arms that come. Nothing is changed before that step.
+encodes later arms. Nothing is changed before this step.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def embed_log(client: Client, bandit: str, catalogue: str, dim: int | None, sign
 
 
 def _check(client: Client, source: Catalogue, name: str, options: EmbedOptions) -> None:
-    """What can be said before anything is read."""
+    """The checks before anything is read."""
     dim = 1 if options.dim is None else options.dim
     if not 1 <= dim <= MAX_FEATURES:
         raise ShortlistError(f"--dim: must be from 1 to {MAX_FEATURES:,}")
@@ -221,7 +221,7 @@ def _read_arms(client: Client, source: Catalogue, since: str | None) -> _Arms:
             tables.append(np.array([arm.features for arm in page], dtype=np.float32))
             times += [_since_ms(arm, since) for arm in page]
             advance(len(page))
-    # An arm that was changed while pages were read comes again at the end: as it is last.
+    # An arm changed while pages were read comes again at the end, in its last state.
     last = {arm_id: number for number, arm_id in enumerate(ids)}
     places = list(last.values())
     table = np.concatenate(tables)[places]
@@ -269,7 +269,7 @@ def _embedded(
 
 
 def _prior(liked: sparse.csr_array, embedding: ArmEmbedding) -> HistoryPriorRecord | None:
-    """What the history says of keys; None: of too few, of too many numbers, or keys do not differ."""
+    """The prior of keys by the history; None: of too few, of too many numbers, or keys do not differ."""
     if embedding.vectors.shape[1] > MAX_PRIOR_DIM:
         return None
     share = real_share(liked, embedding.vectors.shape[1], np.random.default_rng(SEED))
@@ -284,7 +284,7 @@ def _share_of_unliked(
     key_count: int,
     span_ms: tuple[float, float] | None,
 ) -> NDArray[np.float64]:
-    """Of what their fields say arms get, where nobody has liked them. Shape: (arms,)."""
+    """The share of arms without likes in the estimate by their fields. Shape: (arms,)."""
     exposure = np.ones(len(arms.ids))
     if span_ms is not None:
         first, last = span_ms
@@ -294,15 +294,15 @@ def _share_of_unliked(
 
 
 def _unliked_lines(share: NDArray[np.float64]) -> Iterator[str]:
-    """What arms that nobody liked get. Shape: share (k,)."""
-    passed_over, whole = share[share < 1.0], np.count_nonzero(share == 1.0)
+    """Sentences on arms without likes. Shape: share (k,)."""
+    passed_over, full_count = share[share < 1.0], np.count_nonzero(share == 1.0)
     if len(passed_over):
         count = counted(
             len(passed_over), "of these was passed over, and gets", "of these were passed over, and get"
         )
         yield (
             f"{count} {passed_over.mean():.1%} of that"
-            + (f"; {whole:,} came later than the history, and get all of it" if whole else "")
+            + (f"; {full_count:,} came later than the history, and get all of it" if full_count else "")
         )
 
 
@@ -313,20 +313,20 @@ def body_of(
     likes: NDArray[np.floating],
     vectors: NDArray[np.floating],
 ) -> bytes:
-    """What ``POST …/embeddings`` takes; ``head``: what the map does not say of its first block.
+    """The body of ``POST …/embeddings``; ``head``: the other fields of its first block.
 
-    ``likes``: as how many each vector counts, 0 of what is unknown. Shapes: likes (arms,), vectors (arms, d).
+    ``likes``: the weight of each vector, 0 of unknown ones. Shapes: likes (arms,), vectors (arms, d).
     """
-    found = {
+    body = {
         **head,
         "linear": table_to_embedding.linear.astype("<f4").tobytes(),
         "shift": table_to_embedding.shift.astype("<f4").tobytes(),
         "kappa": table_to_embedding.kappa,
     }
-    known = np.flatnonzero(likes)
-    parts: list[dict[str, object]] = [found]
-    for start in range(0, len(known), BLOCK_ARMS):
-        rows = known[start : start + BLOCK_ARMS]
+    liked_rows = np.flatnonzero(likes)
+    parts: list[dict[str, object]] = [body]
+    for start in range(0, len(liked_rows), BLOCK_ARMS):
+        rows = liked_rows[start : start + BLOCK_ARMS]
         parts.append(
             {
                 "ids": [ids[row] for row in rows.tolist()],

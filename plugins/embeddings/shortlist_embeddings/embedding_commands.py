@@ -1,4 +1,4 @@
-"""What `shortlist embed` and `shortlist begin` run."""
+"""The commands `shortlist embed` and `shortlist begin`."""
 
 from __future__ import annotations
 

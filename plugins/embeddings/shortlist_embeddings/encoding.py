@@ -42,5 +42,5 @@ class BehaviourEncoding:
 
 
 def behaviour_to_bytes(likes: NDArray[np.floating], vectors: NDArray[np.floating]) -> list[bytes]:
-    """What is stored of each arm: n and x, float32. Shapes: (k,), (k, d)."""
+    """The stored bytes of each arm: n and x, float32. Shapes: (k,), (k, d)."""
     return [row.tobytes() for row in np.column_stack((likes, vectors)).astype("<f4")]

@@ -1,9 +1,9 @@
-"""Catalogues that follow another one: what is written there is done here too, encoded as an embedding.
+"""Catalogues which follow another one: its writes are repeated here, encoded as an embedding.
 
-One process of all does it for a catalogue: it holds a lease. It reads which arms of the followed catalogue
-have changed, in the order of their changes, writes how they are now, and notes how far it has come. Writing
-an arm twice changes nothing, so after a kill the next process goes on from the last note. Where more has
-changed than the log of changes holds, all arms are compared.
+For each catalogue one process of all, the holder of a lease, reads the changed arms of the followed
+catalogue, in the order of their changes, writes their present state, and notes its position. Writing an arm
+twice changes nothing, so after a kill the next process goes on from the last note. Where more has changed
+than the log of changes holds, all arms are compared.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SOURCE = "source"  # what a position is of: the store asks followers for such a 
 
 @dataclass(slots=True)
 class _Copy:
-    """What this process does for one catalogue. ``pending``: arms that changed up to ``target``."""
+    """The work of this process for one catalogue. ``pending``: arms changed up to ``target``."""
 
     encoding: BehaviourEncoding
     position: int  # version of the followed catalogue that this one has
@@ -60,7 +60,7 @@ class CatalogueFollowing(BackgroundWork):
         self._copies: dict[str, _Copy] = {}  # by uid
 
     async def run(self) -> None:
-        """Until it is cancelled; then leave it to others at once."""
+        """Follow until cancelled; then leave the work to others at once."""
         try:
             await repeat(self.round, every_s=EVERY_S, idle_s=IDLE_S, waits="arms are not taken over")
         finally:
@@ -115,18 +115,18 @@ class CatalogueFollowing(BackgroundWork):
         return True
 
     async def _lease(self, uid: str, record: BehaviourRecord) -> _Copy | None:
-        """What this process does for the catalogue; None: another process does it."""
-        copy, now = self._copies.get(uid), time.monotonic()
-        if copy is not None and now < copy.renew_at:
+        """The work of this process for the catalogue; None: another process does it."""
+        copy, clock_s = self._copies.get(uid), time.monotonic()
+        if copy is not None and clock_s < copy.renew_at:
             return copy
-        seen = await self._store.followed_arms.follow(uid, self._owner, LEASE_MS)
-        if not seen.is_ours:
+        followed = await self._store.followed_arms.follow(uid, self._owner, LEASE_MS)
+        if not followed.is_ours:
             self._copies.pop(uid, None)
             return None
-        if copy is None or copy.position != seen.position.version:
+        if copy is None or copy.position != followed.position.version:
             await self._store.arms.hold_behaviour(uid)
-            copy = self._copies[uid] = _Copy(BehaviourEncoding(record), seen.position.version, 0.0)
-        copy.renew_at = now + RENEW_S
+            copy = self._copies[uid] = _Copy(BehaviourEncoding(record), followed.position.version, 0.0)
+        copy.renew_at = clock_s + RENEW_S
         return copy
 
     async def _all_ids(self, catalogue: Catalogue, record: BehaviourRecord) -> list[str]:

@@ -1,6 +1,6 @@
 """Judging the logs of bandits as jobs, as evaluations are; one whose process has died is begun again.
 
-One that is repeated goes on until it has moved its bandit: what it found last is its result meanwhile.
+A repeated job goes on until its bandit is moved: its last finding is the result meanwhile.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Work: TypeAlias = "Callable[[str, AskedEmbedding, Progress], Awaitable[Found]]"
 
 
 class AskedEmbedding(msgspec.Struct, frozen=True):
-    """What a job was asked for. It is kept, so that another process can do it.
+    """The request of a job, kept for another process. Kept, so another process can do the job.
 
-    ``signal``: the one that is judged; None: the reward, or the weighted sum of all signals.
-    ``every_s``: how long after a judgement that gained nothing the next one is; None: there is none.
+    ``signal``: the judged one; None: the reward, or the weighted sum of all signals. ``every_s``: pause after
+    a judgement without a gain; None: no further one.
     """
 
     bandit_uid: str
@@ -39,7 +39,7 @@ class AskedEmbedding(msgspec.Struct, frozen=True):
 
 
 class Found(Protocol):
-    """What was found, a document. ``taken``: whether the bandit was moved."""
+    """The finding of a job, a document. ``taken``: whether the bandit was moved."""
 
     @property
     def taken(self) -> bool: ...
@@ -88,7 +88,7 @@ class EmbeddingJobs(BackgroundWork):
         return job
 
     async def find(self, bandit: Bandit, job_id: str) -> dict[str, object]:
-        """How a job stands, as the API says it. Raises NotFound, Unavailable."""
+        """The state of a job, as the API says it. Raises NotFound, Unavailable."""
         self._check(bandit, job_id)
         try:
             stored = await self._jobs.find(EVERYONE, job_id)
@@ -97,7 +97,7 @@ class EmbeddingJobs(BackgroundWork):
         return {**_shown(stored), "result": stored.result}
 
     async def all(self, bandit: Bandit) -> Sequence[dict[str, object]]:
-        """How the jobs of a bandit stand, the oldest first, without results. Raises Unavailable."""
+        """The states of a bandit's jobs, the oldest first, without results. Raises Unavailable."""
         return [_shown(head) for head in await self._jobs.all(EVERYONE) if head.id.startswith(bandit.uid)]
 
     async def delete(self, bandit: Bandit, job_id: str) -> None:

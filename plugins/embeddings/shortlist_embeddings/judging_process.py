@@ -41,15 +41,15 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 
 
 class JudgingTask(msgspec.Struct, frozen=True):
-    """What is to be judged.
+    """The task of judging.
 
     ``ids``             of the arms
     ``table``           their features, float32 row after row
-    ``dim``             how many coordinates
-    ``weights``         by which signals are added up; None: there are none
-    ``defaults``        what each signal is taken for where it has not come
-    ``context_dim``     how many numbers the context of a decision has; 0: there is none
-    ``interactions``    how many directions of the arms it acts on; None: on all
+    ``dim``             number of coordinates
+    ``weights``         of the sum of signals; None: there are none
+    ``defaults``        the value of each missing signal
+    ``context_dim``     count of a context's numbers; 0: there is none
+    ``interactions``    number of the arms' directions for the context; None: all
     """
 
     ids: Sequence[str]

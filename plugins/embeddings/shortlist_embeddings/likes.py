@@ -15,7 +15,7 @@ from shortlist_service.errors import ShortlistError, counted
 
 @dataclass(frozen=True, slots=True)
 class UselessHistory:
-    """What a command says of a history that tells nothing.
+    """The sentences of a command on a useless history.
 
     ``unknown``  all rows are of other arms; with {rows}
     ``nothing``  nobody liked anything
@@ -32,9 +32,9 @@ class UselessHistory:
 def likes_of(
     behaviour: Behaviour, arm_count: int, useless: UselessHistory, *, least_keys: int
 ) -> sparse.csr_array:
-    """What each key with a like liked, keys x arms. ``least_keys``: with several likes.
+    """The likes of each key with any, keys x arms. ``least_keys``: with several likes.
 
-    Raises ShortlistError: that tells nothing.
+    Raises ShortlistError: a useless history.
     """
     if not len(behaviour.keys) and behaviour.unknown:
         raise ShortlistError(useless.unknown.replace("{rows}", f"{behaviour.unknown:,} rows"))

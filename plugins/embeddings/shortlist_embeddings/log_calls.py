@@ -127,7 +127,7 @@ async def list_embeddings(
 async def get(
     bandit: str, embedding: str, bandits: Provided[Bandits], embedding_jobs: Provided[EmbeddingJobs]
 ) -> Response:
-    """How it stands, and what was found once it is done."""
+    """The state of a job, and its finding once done."""
     return reply(await embedding_jobs.find(await bandits.get(bandit), embedding))
 
 

@@ -1,8 +1,8 @@
 """Coordinates of arms from the rewards in the log of a bandit: judged, and taken only if they gain.
 
-The rule is that of ``shortlist.embedding.own_rewards``. Where it takes them, a catalogue is made that follows
-the one of the bandit, with the features of that and the coordinates beside, and the bandit is moved to it.
-Where it does not, nothing is changed. Done again after a kill it goes on where it was.
+The rule is ``shortlist.embedding.own_rewards``. Where the coordinates gain, a catalogue is made which follows
+the bandit's, with the same features and the coordinates beside, and the bandit is moved there. Otherwise
+nothing is changed. Repeated after a kill the work goes on.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ JUDGING = Slots("judgements of logs", running=1, waiting=8)
 
 
 class LogEmbedding(Answer, frozen=True):
-    """What was found. ``taken``: whether the bandit was moved to ``catalogue``, which is null else;
-    ``finding`` says so as a sentence. ``before`` and ``after``: the mean squared error on the last tenth of
-    the ``rewards``, with the present features and with the coordinates; ``error``: the standard error of
-    their difference.
+    """The finding of a judgement. ``taken``: whether the bandit was moved to ``catalogue``, which is null
+    else; ``finding`` says so as a sentence. ``before`` and ``after``: the mean squared error on the last
+    tenth of the ``rewards``, with the present features and with the coordinates; ``error``: the standard
+    error of their difference.
     """
 
     taken: bool
@@ -120,7 +120,9 @@ class LogEmbeddings:
     async def _made_before(
         self, job: str, bandit: Bandit, name: str
     ) -> tuple[Catalogue, LogEmbedding] | None:
-        """What this job had made before it was interrupted. Raises Conflict: another one made it."""
+        """The results of this job from before an interruption. Raises Conflict: another one made the
+        catalogue.
+        """
         try:
             catalogue = await self.catalogues.get(name)
         except NotFound:
@@ -157,12 +159,12 @@ class LogEmbeddings:
             held_out=(judged.before, judged.after), made_for=job,
         )  # fmt: skip
         # The record shrinks what it is given by n / (n + 1), and the coordinates are shrunk.
-        whole = numbers * (counts[:, None] + 1.0) / np.maximum(counts[:, None], 1.0)
+        unshrunk = numbers * (counts[:, None] + 1.0) / np.maximum(counts[:, None], 1.0)
         async with self.embeddings.begin(source, record) as embedding:
             for start in range(0, len(rewarded), BLOCK_ARMS):
                 rows = rewarded[start : start + BLOCK_ARMS]
                 await embedding.add(
-                    [task.ids[row] for row in rows.tolist()], counts[rows].astype(float), whole[rows]
+                    [task.ids[row] for row in rows.tolist()], counts[rows].astype(float), unshrunk[rows]
                 )
             catalogue, _ = await embedding.make(name)
         return catalogue

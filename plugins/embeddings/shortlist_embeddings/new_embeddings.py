@@ -1,9 +1,8 @@
 """Making a catalogue that follows another one, with an embedding of behaviour as its features.
 
-What is known of arms is stored first, under the uid of a catalogue that nobody serves yet. Then the catalogue
-is made in one step; ``following`` fills it from then on. Where it is not made, what was
-stored is dropped; what a process leaves behind that is killed, or that the store does not answer, ends by
-itself.
+The behaviour of arms is stored first, under the uid of a catalogue which nobody serves yet. Then the
+catalogue is made in one step; ``following`` fills it from then on. Without a catalogue in the end, the
+behaviour is dropped; remains of a killed process, or from a time without the store, expire by themselves.
 """
 
 from __future__ import annotations
@@ -82,11 +81,11 @@ class NewEmbedding:
         Shapes: likes (k,), vectors (k, d). Raises Conflict (the source was deleted), Unavailable.
         """
         try:
-            known = (await self._catalogues.features(self._source, set(ids))).keys()
+            known_ids = (await self._catalogues.features(self._source, set(ids))).keys()
         except NotFound:
             raise Conflict(f"{self._source.name} was deleted meanwhile") from None
         pairs = zip(ids, behaviour_to_bytes(likes, vectors), strict=True)
-        items = {arm_id: data for arm_id, data in pairs if arm_id in known}
+        items = {arm_id: data for arm_id, data in pairs if arm_id in known_ids}
         size = sum(len(arm_id) + len(data) for arm_id, data in items.items())
         self._uploaded.inc(size)
         self._bytes += size

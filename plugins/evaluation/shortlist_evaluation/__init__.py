@@ -1,1 +1,1 @@
-"""What a log says of other policies: evaluations of it in the service, and `shortlist evaluate` for files."""
+"""Evaluations of other policies by a log: in the service, and `shortlist evaluate` for files."""

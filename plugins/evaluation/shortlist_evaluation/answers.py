@@ -46,7 +46,7 @@ class PolicyEstimate:
 
 @dataclass(frozen=True, slots=True)
 class LoggedValue:
-    """What these decisions have earned. ``left_out``: others, which could not be used."""
+    """The earnings of these decisions. ``left_out``: others, which could not be used."""
 
     value: float | None
     interval: Interval | None
@@ -56,9 +56,9 @@ class LoggedValue:
 
 @dataclass(frozen=True, slots=True)
 class LogSupport:
-    """How well the log shows what the policy would do, at the place where it is worst: shares of decisions,
-    and the weight of one. ``unshown_arms``: that the policy would choose and no decision shows, though chance
-    does not explain it; ``unshown_share``: of what it would choose.
+    """The support of the policy in the log, at the place where it is worst: shares of decisions, and the
+    weight of one. ``unshown_arms``: arms which the policy would choose and no decision shows, beyond chance;
+    ``unshown_share``: their part of the policy's choices.
     """
 
     unused_share: float
@@ -83,8 +83,8 @@ class LearnersUsed:
 
 @dataclass(frozen=True, slots=True)
 class PropensitiesUsed:
-    """Where the propensities of decisions are from. ``estimated``: how many were estimated, each from so many
-    ``draws`` at least.
+    """The source of propensities. ``estimated``: number of estimated decisions, each from at least so many
+    ``draws``.
     """
 
     source: Propensities
@@ -94,7 +94,7 @@ class PropensitiesUsed:
 
 @dataclass(frozen=True, slots=True)
 class SignalEstimates:
-    """Of one signal by itself, as of the sum. There are no predictions, so ``dr`` is ``ips``."""
+    """Estimates of one signal by itself, as of the sum. There are no predictions, so ``dr`` is ``ips``."""
 
     estimates: list[PolicyEstimate]
     logged: LoggedValue
@@ -102,7 +102,7 @@ class SignalEstimates:
 
 @dataclass(frozen=True, slots=True)
 class WeightsEvaluation:
-    """What the policy would have earned by these weights."""
+    """The estimated earnings of the policy by these weights."""
 
     weights: dict[str, float]
     estimates: list[PolicyEstimate]
@@ -123,12 +123,12 @@ class WeightsEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a policy would have earned.
+    """The estimated earnings of a policy.
 
-    ``warnings``: what one must know before one believes it, as sentences. Where they say that too much of
-    what the policy does was never done, ``value`` and ``interval`` are null.
-    ``complete_from``: as of a report. Of a bandit with signals the values are of the sum by ``weights``, and
-    in ``signals`` of each. Where several weights were asked for, it is of the first, and ``results`` of each.
+    ``warnings``: caveats, as sentences. Where too much of the policy's choices was never shown, ``value`` and
+    ``interval`` are null. ``complete_from``: as of a report. Of a bandit with signals the values are of the
+    sum by ``weights``, and in ``signals`` of each. Where several weights were asked for, the answer is of the
+    first, and ``results`` of each.
     """
 
     estimates: list[PolicyEstimate]
@@ -144,9 +144,9 @@ class Evaluation:
 
 
 def answer_of(evaluations: Sequence[Evaluation], *, several: bool = False) -> object:
-    """What is answered of one, or of ``several`` by different weights.
+    """The answer of one evaluation, or of ``several`` by different weights.
 
-    Of a bandit without signals without what only those have.
+    Without signals their fields are left out.
     """
     first = evaluations[0]
     if several:
@@ -160,7 +160,7 @@ def answer_of(evaluations: Sequence[Evaluation], *, several: bool = False) -> ob
 def evaluations_of(
     evaluator: Evaluator, when: When, complete_from: int | None = None, *, signal_places: bool = False
 ) -> list[Evaluation]:
-    """What there is to say so far of each of its policies. ``signal_places``: also of places of each signal.
+    """The evaluations so far of each of its policies. ``signal_places``: also of places of each signal.
 
     Cost: O(places^2) for each of its policies and each of its signals.
     """
@@ -209,20 +209,22 @@ def _evaluation_of(
 
 
 def _logged(state: OffPolicyState, evaluator: Evaluator) -> LoggedValue:
-    whole = state.logged().whole
-    return LoggedValue(whole.value, whole.interval, state.support.decisions, evaluator.left_out)
+    value_of_lists = state.logged().whole
+    return LoggedValue(
+        value_of_lists.value, value_of_lists.interval, state.support.decisions, evaluator.left_out
+    )
 
 
 def _estimated(state: OffPolicyState, name: str, unshown: float) -> PolicyEstimate:
-    """What an estimator says, but nothing of a place that the log hardly shows."""
+    """The estimate of an estimator, without places which the log hardly shows."""
     estimates, sizes = state.estimates(name, unshown=unshown), state.support.effective_sample_size.tolist()
     lacking = state.lacking(TOO_MUCH_MISSING) | (unshown > TOO_MUCH_MISSING)
     shown = (~lacking).tolist()
-    whole = estimates.whole if all(shown) else NOTHING
+    value_of_lists = estimates.whole if all(shown) else NOTHING
     places = [
         PlaceEstimate(estimate.value, estimate.interval, size)
         if is_shown
         else PlaceEstimate(None, None, size)
         for estimate, size, is_shown in zip(estimates.places, sizes, shown, strict=True)
     ]
-    return PolicyEstimate(name, whole.value, whole.interval, min(sizes), places)
+    return PolicyEstimate(name, value_of_lists.value, value_of_lists.interval, min(sizes), places)

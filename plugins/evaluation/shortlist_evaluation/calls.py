@@ -122,7 +122,7 @@ async def evaluate(
     jobs: Provided[Jobs],
     wait: Annotated[Literal["none"] | None, Query()] = None,
 ) -> Response:
-    """What the bandit would have earned with this policy, estimated from its log. Nothing is changed.
+    """Estimate from its log the earnings of the bandit with this policy. Nothing is changed.
 
     With ``wait=none`` the id of an evaluation that goes on by itself.
     """
@@ -187,7 +187,7 @@ async def list_evaluations(
 async def get_evaluation(
     bandit: str, evaluation: str, bandits: Provided[Bandits], jobs: Provided[Jobs]
 ) -> Response:
-    """How an evaluation stands, and its result once it is done."""
+    """The state of an evaluation, and its result once done."""
     return reply(await jobs.find((await bandits.get(bandit)).uid, evaluation))
 
 

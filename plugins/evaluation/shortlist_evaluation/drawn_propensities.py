@@ -1,9 +1,9 @@
-"""Propensities of logged decisions of policies that know none: estimated by draws from the posterior then.
+"""Propensities of logged decisions, for policies without any: estimated by draws from the posterior of then.
 
-A learner is folded forward, reward by reward, to the version that made a decision. The propensity is the
-share of draws from it that give the logged list, which counts as a draw itself
-(``simulated_target.with_own_draw``). Decisions whose learner, prior, effects or arms are not known as they
-were stay without propensities, and so are left out.
+A learner is folded forward, reward by reward, to the version of a decision. The propensity is the share of
+draws with the logged list, which counts as a draw itself (``simulated_target.with_own_draw``). Decisions
+whose learner, prior, effects or arms are not known as they were stay without propensities, and so are left
+out.
 
 Memory: the learners, and the rewards that came later than the decisions that were read.
 """
@@ -120,7 +120,7 @@ class DrawnPropensities:
         self._bandit, self._source, self._past = bandit, source, past
         self._constraints, self._check = constraints, check
         self._learners = LearnersByVersion(past.before_the_log(), inexact=set(past.unknown))
-        self._then = dict[int, Bandit]()
+        self._bandits_then = dict[int, Bandit]()
         self._pools = dict[Hashable, LearnerSnapshot]()
         self._directions = dict[int, Directions]()
 
@@ -159,14 +159,14 @@ class DrawnPropensities:
         }
 
     async def _situations(self, rows: Sequence[Row]) -> Situations:
-        """Of the decisions that can be drawn again, by ascending version of the learner."""
-        self._then |= await self._source.versions(self._bandit, rows)
+        """Situations of the decisions which can be drawn again, by ascending version of the learner."""
+        self._bandits_then |= await self._source.versions(self._bandit, rows)
         arms_version = await self._source.arms_version(self._bandit)
 
         def group() -> Situations:
-            found: dict[Hashable, tuple[list[int], list[LoggedLists]]] = {}
+            by_name: dict[Hashable, tuple[list[int], list[LoggedLists]]] = {}
             # By version: rows of processes that knew different rewards are in the order of time alone.
-            for position in sorted(range(len(rows)), key=lambda place: rows[place].learner_version):
+            for position in sorted(range(len(rows)), key=lambda index: rows[index].learner_version):
                 row = rows[position]
                 if not self._is_drawn(row):
                     continue
@@ -174,19 +174,21 @@ class DrawnPropensities:
                     self.changed += 1
                     continue
                 stand_in = _with_propensities(row, [STAND_IN] * len(row.arms))
-                for lists in sort([stand_in], self._bandit, self._then, self._constraints, SortedCounts()):
+                for lists in sort(
+                    [stand_in], self._bandit, self._bandits_then, self._constraints, SortedCounts()
+                ):
                     served = row.bandit_version, row.prior_version, row.effects_version, row.learner_version
                     name = (*served, lists.name, lists.situations[0], lists.excluded[0])
-                    positions, of_situation = found.setdefault(name, ([], []))
+                    positions, of_situation = by_name.setdefault(name, ([], []))
                     positions.append(position)
                     of_situation.append(lists)
-            return found
+            return by_name
 
         return await MEASURING.run(group)
 
     def _is_drawn(self, row: Row) -> bool:
-        """Whether more draws from the posterior tell how likely its list was."""
-        record = self._then[row.bandit_version].record
+        """True if more draws from the posterior tell the probability of the row's list."""
+        record = self._bandits_then[row.bandit_version].record
         return (
             drawn_policy(record) is not None
             and row.policy == record.policy
@@ -196,7 +198,7 @@ class DrawnPropensities:
         )
 
     def _has_its_arms(self, row: Row, arms_version: int) -> bool:
-        """Whether the arms that a decision could show are those of now, with the same features."""
+        """True if the possible arms of a decision are the present ones, with the same features."""
         if self._source.logged_by is not None or row.catalogue_version == self._bandit.catalogue.version:
             return True
         reads_metadata = row.filter is not None or row.barred is None or row.barred.filters
@@ -207,7 +209,7 @@ class DrawnPropensities:
         row, name = rows[0], lists[0].name
         bandit = await self._as_served(row)
         state = self._learners.at(learner_of(self._bandit, row.key), row.learner_version)
-        policy = drawn_policy(self._then[row.bandit_version].record)
+        policy = drawn_policy(self._bandits_then[row.bandit_version].record)
         if bandit is None or policy is None or (state is None and row.learner_version):
             return rows
         arms = await self._arms(bandit, row.bandit_version, name)
@@ -234,16 +236,18 @@ class DrawnPropensities:
             which = np.zeros(len(rows), dtype=np.int64)
             prepared = target.prepare(batch, self._check)
             weighed = target.weigh(batch, prepared, Lists(which, shown, np.zeros(shown.shape)))
-            own = simulated_target.with_own_draw(weighed.propensities, draws)
+            with_own = simulated_target.with_own_draw(weighed.propensities, draws)
             self.estimated += len(rows)
             self.draws = min(self.draws or draws, draws)
-            return [_with_drawn(one, name, column) for one, column in zip(rows, own.tolist(), strict=True)]
+            return [
+                _with_drawn(one, name, column) for one, column in zip(rows, with_own.tolist(), strict=True)
+            ]
 
         return await MEASURING.run(drawn)
 
     async def _as_served(self, row: Row) -> Bandit | None:
         """The bandit with the prior and the effects that made a decision; None: they are not kept."""
-        bandit = self._then[row.bandit_version]
+        bandit = self._bandits_then[row.bandit_version]
         if row.prior_version:
             prior = await self._source.prior(self._bandit, row.prior_version)
             if prior is None:
@@ -298,6 +302,6 @@ def _with_propensities(row: Row, propensities: Sequence[float]) -> Row:
 def _with_drawn(row: Row, name: PoolName, drawn: Sequence[float]) -> Row:
     """``drawn``: of the places that were drawn. Places beyond those that are evaluated are not asked."""
     propensities = [STAND_IN] * len(row.arms)
-    for place, propensity in zip(name.drawn_places, drawn, strict=True):
-        propensities[place] = propensity
+    for position, propensity in zip(name.drawn_places, drawn, strict=True):
+        propensities[position] = propensity
     return _with_propensities(row, propensities)

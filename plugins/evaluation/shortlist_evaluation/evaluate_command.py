@@ -10,7 +10,7 @@ from shortlist_service.commands import Command, client_errors, writable, write
 
 
 class Evaluate(Command):
-    """What a policy would have earned on the log in a file."""
+    """The command for the estimated earnings of a policy on the log in a file."""
 
     summary = "what a policy would have earned on an exported log"
 

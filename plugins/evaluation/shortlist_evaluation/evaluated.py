@@ -20,9 +20,8 @@ class Evaluated:
     """A policy, by one weighing of its signals. ``number``: its place among several.
 
     ``gone``    decisions with an arm that it could not draw now
-    ``state``   what the estimators have seen, and ``signals`` the same of each signal by itself, which has no
-                predictions: there dr is ips
-    ``rewards`` between which bounds predictions are held; None: nobody knows any
+    ``state``   sums of the estimators, and ``signals`` the same of each signal by itself, without
+    predictions: there dr is ips ``rewards`` between which bounds predictions are held; None: nobody knows any
     ``unshown`` arms that it would choose, and that the log does not show
     """
 
@@ -52,7 +51,7 @@ def begin(
 
 
 def of_signal(estimator: str) -> str:
-    """What an estimator comes to of a signal, of which nothing is predicted."""
+    """The estimator of a signal in place of this one: nothing is predicted of signals."""
     return "ips" if ESTIMATORS[estimator].needs_model else estimator
 
 

@@ -69,17 +69,16 @@ async def evaluate(
     limits: EvaluatorLimits = EvaluatorLimits(),
     progress: Progress = lambda done, of: None,  # noqa: ARG005
 ) -> list[Evaluation]:
-    """What the policy of a bandit would have earned on a log, by each of several weights of its signals.
+    """Estimate the earnings of a bandit's policy on a log, by each of several weights of its signals.
 
     ``weighed``      the bandit by each of the weights, as ``Bandits.as_if`` makes it
-    ``source``       has the arms; and, unless the rows are to tell it, what learners know now
-    ``when``         whether decisions are evaluated with what learners knew before them, or with what they
-                     know now
-    ``draws``        whether propensities that the log does not have are estimated: ``check_draws`` first
-    ``constraints``  what may have had a say in the decisions
-    ``progress``     is told how many decisions were evaluated, of how many; None while that is not known
+    ``source``       the arms; and, unless the rows tell them, the present learners
+    ``when``         evaluate with the learners before each decision, or with the present ones
+    ``draws``        True to estimate missing propensities: ``check_draws`` first
+    ``constraints``  those of the decisions
+    ``progress``     is told the number of evaluated decisions, and of all; None while unknown
 
-    It ends early where the log shows nothing of what the policy does. Cancelled, it ends at once.
+    The evaluation ends early where the log shows none of the policy's choices, and at once when cancelled.
 
     Cost: one pass over the log, two with ``before``, where the policy draws or rewards have no bounds,
     however many weights there are, in threads, with one page in memory. Raises Invalid (policy, estimators;
@@ -88,14 +87,14 @@ async def evaluate(
     check(weighed[0], estimators)
     if when == "now" and source.knows_learners:
         weighed = await source.of_now(weighed)
-    lookup, seen = await _surveyed(weighed[0], log, source, when)
+    lookup, seen_rewards = await _surveyed(weighed[0], log, source, when)
     evaluator = Evaluator(
         weighed[0],
         source,
         lookup,
         estimators,
         weighed=weighed,
-        seen=seen,
+        seen=seen_rewards,
         constraints=constraints,
         limits=limits,
         draws=draws,
@@ -118,23 +117,23 @@ async def evaluate(
 async def _surveyed(
     bandit: Bandit, log: Log, source: HeldSource, when: When
 ) -> tuple[LearnerLookup, SeenRewards | None]:
-    """What learners know, and what must be known of the whole log before it is evaluated, if anything."""
-    seen = SeenRewards(bandit, source.versions)
+    """The learners, and facts of the whole log needed before the evaluation, if any."""
+    seen_rewards = SeenRewards(bandit, source.versions)
     if when == "before":
         past = PastLearners(bandit, source)
-        await past.survey(seen.noted(log.pages("counting")), log.earlier and log.earlier())
-        return past, seen
+        await past.survey(seen_rewards.noted(log.pages("counting")), log.earlier and log.earlier())
+        return past, seen_rewards
     if not source.knows_learners:
         past = PastLearners(bandit, source)
-        async for rows in seen.noted(log.pages("learning")):
+        async for rows in seen_rewards.noted(log.pages("learning")):
             await past.learn(rows)
         await past.begin(0)
-        return past, seen
-    if not evaluable_policy(bandit.record).target_draws and seen.are_bounded:
+        return past, seen_rewards
+    if not evaluable_policy(bandit.record).target_draws and seen_rewards.are_bounded:
         return source.posterior, None
-    async for _ in seen.noted(log.pages("counting")):
+    async for _ in seen_rewards.noted(log.pages("counting")):
         pass
-    return source.posterior, seen
+    return source.posterior, seen_rewards
 
 
 def _check_usable(evaluator: Evaluator) -> None:

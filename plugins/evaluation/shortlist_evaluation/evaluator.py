@@ -1,4 +1,4 @@
-"""What a policy would have earned on logged decisions that are read a piece at a time.
+"""The evaluator: estimated earnings of a policy on logged decisions, a piece at a time.
 
     evaluator = Evaluator(bandit, source, known, estimators)
     for piece in log:
@@ -192,15 +192,15 @@ class Evaluator:
 
     @property
     def state(self) -> OffPolicyState:
-        """That of the first of the policies."""
+        """The estimators' state of the first policy."""
         return self.policies[0].state
 
     @property
     def is_unsupported(self) -> bool:
-        """Whether there will be no value, whatever follows: then more would tell nothing.
+        """True if there will be no value, whatever follows: then more would tell nothing.
 
-        None of the decisions so far is one that the policy would have made, or they lack so much of what it
-        does that it is too much of the whole log, even if the rest of that lacks nothing.
+        None of the decisions so far is the policy's, or they lack so many of its choices that the lack is too
+        large for the whole log, even without a further one.
         """
         used, read = self.state.support.decisions, self.decisions - self.unweighed
         if any(policy.state.support.weights[0] > 0.0 for policy in self.policies):
@@ -217,7 +217,7 @@ class Evaluator:
 
     @property
     def ended_early(self) -> bool:
-        """Whether there are decisions that it was spared, since it ``is_unsupported``."""
+        """True if decisions were left unread, since the evaluator ``is_unsupported``."""
         return self.is_unsupported and (self.expected is None or self.decisions < self.expected)
 
     @property
@@ -243,7 +243,7 @@ class Evaluator:
             raise
 
     async def _left_of_block(self, following: Row) -> int:
-        """How many decisions the block of the next one has left; one that begins is made ready."""
+        """The number of decisions left in the block of the next one; a beginning block is made ready."""
         if self.past is None:
             return self._limits.piece
         first = self.past.blocks.first
@@ -316,15 +316,17 @@ class Evaluator:
             together = absent[start : start + READ_TOGETHER]
             reads = (self._posterior(key, policy.bandit) for key in together)
             for key, posterior in zip(together, await asyncio.gather(*reads), strict=True):
-                held = posterior
+                kept_posterior = posterior
                 if not self._policy.target_draws:
                     # Without what it draws from: its unit is known, its noise is not asked for.
                     theta = np.array(posterior.theta)
-                    held = Factored(theta, NO_ROOT, posterior.ridge, sigma=posterior.unit)
-                result[key] = held
-                numbers = len(held.theta) * (1 + len(held.theta) * self._policy.target_draws)
+                    kept_posterior = Factored(theta, NO_ROOT, posterior.ridge, sigma=posterior.unit)
+                result[key] = kept_posterior
+                numbers = len(kept_posterior.theta) * (
+                    1 + len(kept_posterior.theta) * self._policy.target_draws
+                )
                 size = 1_000 + 8 * numbers
-                self._learners.put((number, key), held, size)
+                self._learners.put((number, key), kept_posterior, size)
         return [posterior for posterior in result.values() if posterior is not None]
 
     def _check(self) -> None:
@@ -359,17 +361,20 @@ class Evaluator:
             policy.signals[name] = off_policy.add(off_policy.widened(signal, places), logged_of_it)
 
     def _logged(self, work: _Work, places: int) -> tuple[Sequence[Matrix], int]:
-        """What the estimators need of some lists, and how many have an arm that could not be drawn.
+        """The inputs of the estimators for some lists, and the number of lists with an arm that could not be
+        drawn.
 
-        That is what ``Logged`` is made of. Shapes: each (n, places).
+        They make a ``Logged``. Shapes: each (n, places).
         """
         lists, name, arms = work.lists, work.lists.name, work.pool.pool.arms
         situations, which = self._situations(work)
         rows = rows_of(arms, lists.ids).reshape(len(lists), -1)
         scores = _estimated(arms, rows, situations, which)
         drawn = list(name.drawn_places)
-        among = np.where(lets_in(arms, rows[:, drawn]), rows[:, drawn], -1)
-        result = self._weigh(work, situations, which, among, np.where(among >= 0, scores[:, drawn], 0.0))
+        drawable = np.where(lets_in(arms, rows[:, drawn]), rows[:, drawn], -1)
+        result = self._weigh(
+            work, situations, which, drawable, np.where(drawable >= 0, scores[:, drawn], 0.0)
+        )
         shape = (len(lists), places)
         targets, expected = np.ones(shape), np.zeros(shape)
         predicted, propensities, rewards = np.zeros(shape), np.ones(shape), np.zeros(shape)
@@ -389,14 +394,14 @@ class Evaluator:
         least, most = expected.copy(), expected.copy()
         least[:, drawn] = looked_at[drawn] * (result.least[:, None] + offsets)
         most[:, drawn] = looked_at[drawn] * (result.most[:, None] + offsets)
-        missing = int((among < 0).any(axis=1).sum())
+        missing = int((drawable < 0).any(axis=1).sum())
         return (propensities, targets, rewards, predicted, expected, least, most), missing
 
     def _weigh(
         self, work: _Work, situations: EvaluationBatch, which: Rows, rows: Rows, scores: Matrix
     ) -> Weighed:
-        """What the target would do with the drawn arms of each list. Shapes: rows, scores (n, k)."""
-        prepared = self._known(work.pool, situations)
+        """The weights of the target for the drawn arms of each list. Shapes: rows, scores (n, k)."""
+        prepared = self._preparations(work.pool, situations)
         target, arms = work.pool.target, work.pool.pool.arms
         self._look_for_unshown(work, situations, prepared, which, rows)
         if self._policy.target_by_exclusion or not any(work.lists.excluded):
@@ -466,7 +471,7 @@ class Evaluator:
         ), which
 
     def _effects_of(self, policy: Evaluated, arms: LearnerSnapshot) -> ArmEffects | None:
-        """What arms have beyond their features in the block of now, by the weights of a policy."""
+        """The effects of arms beyond their features in the present block, by the weights of a policy."""
         version, weighing, table = policy.bandit.effects, policy.bandit.weighing, arms.plain.whole.table
         if version is None:
             return None
@@ -481,8 +486,8 @@ class Evaluator:
             )
         return self._effects[name]
 
-    def _known(self, pool: _KnownPool, situations: EvaluationBatch) -> Sequence[Any]:
-        """What the target knows of each situation."""
+    def _preparations(self, pool: _KnownPool, situations: EvaluationBatch) -> Sequence[Any]:
+        """The target's preparations of each situation."""
         result = [pool.known.get(name) for name in situations.names]
         absent = [position for position, prepared in enumerate(result) if prepared is None]
         if absent:
@@ -494,7 +499,7 @@ class Evaluator:
 
 
 def _estimated(arms: LearnerSnapshot, rows: Rows, situations: EvaluationBatch, which: Rows) -> Matrix:
-    """What is estimated of every arm of lists, less offsets; 0 of those without a row. Shapes: (n, k)."""
+    """The estimate of every arm of lists, less offsets; 0 of those without a row. Shapes: (n, k)."""
     scores = scores_of(arms, rows, situations.queries, which)
     if situations.effects is None or not rows.size:
         return scores

@@ -83,7 +83,7 @@ class LogFile:
             print(f"warning: {words}", file=sys.stderr, flush=True)
 
     def warnings(self) -> Iterator[str]:
-        """What is wrong with its rows."""
+        """Sentences on errors of its rows."""
         yield from self.unread.sentences()
         read = self.read or ReadDecisions()
         if read.repeated:
@@ -218,7 +218,7 @@ def _catalogue(path: Path) -> Catalogue:
 
 
 def _first(log: Path, log_format: LogFormat) -> Row:
-    """What a bandit takes its scope and its context from."""
+    """The row from which a bandit takes its scope and its context."""
     if log_format != "shortlist":
         has_keys = log_format == TABLE and "key" in open_tables(log, id_column="action")[0].names
         return Row("", 0, "key" if has_keys else None, 1, 0, 0, "other", None, None, None, None, [], [])

@@ -47,10 +47,10 @@ def rows_of(path: Path, desc: str, *, read: ReadDecisions | None = None) -> Iter
 
 
 class ReadDecisions:
-    """Which decisions were read, by hashes of 64 bits of the decision and of its rewards: 16 bytes each.
+    """The decisions read so far, by hashes of 64 bits of the decision and of its rewards: 16 bytes each.
 
     ``decisions``     that were read, each once
-    ``unknown``       of these, that show an arm without a propensity: no policy is evaluated on them
+    ``unknown``       of these, with an arm without a propensity: no policy is evaluated on them
     ``repeated``      how often a decision came again
     ``differing``     how often with other rewards than the first time
 

@@ -62,12 +62,12 @@ MORE_NUMBERS = 2_000_000  # and for those of each further piece of a log
 
 @dataclass(frozen=True, slots=True)
 class PoolName:
-    """What decisions have in common that were drawn from the same arms, into lists of the same form.
+    """The common form of decisions drawn from the same arms.
 
     ``arm_filter``      the filter of the request; None: without one
-    ``barred``          the filter that lets in what was not barred; None: nothing was
-    ``pinned_places``   where arms stood that were pinned, from 0
-    ``k``               how many arms were drawn
+    ``barred``          the filter of arms which were not barred; None: none was
+    ``pinned_places``   places of pinned arms, from 0
+    ``k``               number of drawn arms
     ``candidates``      of the request (``LoggedCandidates``), packed; None: the arms of the catalogue
     """
 
@@ -84,9 +84,9 @@ class PoolName:
 
     @property
     def drawn_places(self) -> Sequence[int]:
-        """Where the arms stood that were drawn, from 0."""
+        """The places of the drawn arms, from 0."""
         pinned = set(self.pinned_places)
-        return [place for place in range(self.places) if place not in pinned]
+        return [position for position in range(self.places) if position not in pinned]
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class LoggedLists:
 
     @property
     def signals(self) -> Mapping[str, Matrix]:
-        """What each signal came to. Shapes: (n, places)."""
+        """The values of each signal. Shapes: (n, places)."""
         return {name: np.array(values).reshape(len(self), -1) for name, values in self._by_signal.items()}
 
     def add(
@@ -162,10 +162,10 @@ class LoggedLists:
 
 @dataclass(slots=True)
 class SortedCounts:
-    """How many decisions were left out, and why.
+    """The number of decisions left out, by reason.
 
     ``unknown``      decisions without propensities
-    ``unreadable``   decisions of which it is not known which arms they were drawn from
+    ``unreadable``   decisions drawn from unknown arms
     ``cut``          lists of which only the first places are used
     ``capped``       decisions with arms that quotas or frequency caps did not allow
     """
@@ -228,12 +228,12 @@ def sort(
 
 
 def _are_known(candidates: LoggedCandidates, bandit: Bandit, *, is_filtered: bool) -> bool:
-    """Whether a row says what candidates were to a bandit.
+    """True if a row tells a bandit all about its candidates.
 
-    It does not say the metadata of those that a request brought. A file may be of another catalogue.
+    A row lacks the metadata of a request's own arms. A file may be of another catalogue.
     """
-    numbers, said = len(candidates.own) * bandit.arm_dim, len(candidates.said) * bandit.match_dim
-    are_of_now = (len(candidates.features), len(candidates.match)) == (4 * numbers, 4 * said)
+    numbers, match_numbers = len(candidates.own) * bandit.arm_dim, len(candidates.said) * bandit.match_dim
+    are_of_now = (len(candidates.features), len(candidates.match)) == (4 * numbers, 4 * match_numbers)
     return are_of_now and not (candidates.own and is_filtered)
 
 
@@ -247,9 +247,9 @@ def _filters_of(
 def _pinned_places(arms: Sequence[LoggedArm]) -> tuple[tuple[int, ...], bool]:
     """The places of arms that stood there by a rule, and whether all others have a propensity."""
     pinned = list[int]()
-    for place, arm in enumerate(arms):
+    for position, arm in enumerate(arms):
         if arm.pinned:
-            pinned.append(place)
+            pinned.append(position)
         elif arm.propensity is None:
             return (), False
     return tuple(pinned), bool(arms)
@@ -284,7 +284,7 @@ def joined(contexts: Sequence[bytes]) -> NDArray[np.float32] | None:
 
 
 def lets_in(arms: LearnerSnapshot, rows: Rows) -> NDArray[np.bool_]:
-    """Whether arms can be drawn. Shapes: (n, k) -> (n, k)."""
+    """A mask of the arms which can be drawn. Shapes: (n, k) -> (n, k)."""
     is_let_in = rows >= 0
     is_let_in[is_let_in] = arms.plain.lets_in(rows[is_let_in])
     return is_let_in
@@ -305,7 +305,7 @@ def scores_of(arms: LearnerSnapshot, rows: Rows, queries: Matrix, which: Rows) -
 
 
 def effects_of_candidates(bandit: Bandit, arms: LearnerSnapshot) -> ArmEffects | None:
-    """What the candidates of one request have beyond their features; those that it brought have nothing."""
+    """The effects of the candidates of one request beyond their features; 0 for the request's own arms."""
     if bandit.effects is None:
         return None
     weights = np.array((1.0,) if bandit.weighing is None else bandit.weighing.weights)
@@ -315,7 +315,9 @@ def effects_of_candidates(bandit: Bandit, arms: LearnerSnapshot) -> ArmEffects |
 
 
 class UnshownArms:
-    """Of one policy. Memory: 9 bytes for each row of the table. ``policies``: how many others there are."""
+    """Unshown arms of one policy. Memory: 9 bytes for each row of the table. ``policies``: how many others
+    there are.
+    """
 
     def __init__(self, *, policies: int = 1) -> None:
         self._policies = policies
@@ -343,7 +345,7 @@ class UnshownArms:
         return True
 
     def affords(self, numbers: int) -> bool:
-        """Whether one more list may be looked at, for which so many features are read."""
+        """True if one more list may be looked at, with so many features to read."""
         self._numbers -= max(numbers, 1)
         return self._numbers >= 0
 
@@ -353,8 +355,8 @@ class UnshownArms:
         self._lists += lists
 
     def found(self) -> tuple[int, float]:
-        """How many arms no decision shows, though chance does not explain it, and what part of the policy's
-        lists has one of them.
+        """The number of arms shown by no decision, beyond chance, and the part of the policy's lists with
+        one of them.
         """
         wanted = np.count_nonzero(self._wanted)
         if not wanted:
@@ -365,5 +367,5 @@ class UnshownArms:
 
 
 def widened(rewards: Matrix, places: int) -> Matrix:
-    """Those of lists, and 0 at places that they have not. Shapes: (n, k) -> (n, places)."""
+    """The rewards of lists, and 0 at missing places. Shapes: (n, k) -> (n, places)."""
     return np.pad(rewards, ((0, 0), (0, places - rewards.shape[1])))

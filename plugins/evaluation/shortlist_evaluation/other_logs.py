@@ -1,11 +1,11 @@
-"""Logs of others, read as rows of a decision log, so that a policy can be compared on the log that one has.
+"""Logs of other systems, read as rows of a decision log, to compare a policy on an existing log.
 
     vw-dsjson  JSON lines of Vowpal Wabbit (``--dsjson``): ``a``, ``p`` and ``c`` of a decision with its cost
     table      CSV, Parquet or NDJSON with the columns action, probability and reward; besides, if they are
-               there: actions (those that were offered, separated by blanks), time, key, and the context
+               there: actions (the offered ones, separated by blanks), time, key, and the context
 
-An action is an arm of the catalogue, by its id. Arms that were not offered count as not allowed. A row that
-lacks something is left out; ``Unread`` says how many there were, and what the first of each lacks.
+An action is an arm of the catalogue, by its id. Arms that were not offered count as not allowed. An
+incomplete row is left out; ``Unread`` has the number of such rows, and the lack of the first of each kind.
 
 Of Vowpal Wabbit's events those with ``_skipLearn`` count only where an activation follows, and one with
 ``pdrop`` stands for 1 / (1 - pdrop) of them. A feature is found by its name, or by that of its namespace, a
@@ -60,9 +60,9 @@ class Unread(Exception):
 
 @dataclass(slots=True)
 class UnreadRows:
-    """How many rows were left out by reason, and the number of the first of each.
+    """The number of rows left out by reason, and the number of the first of each.
 
-    ``thinned``: rows that were used, and stand for others that their log dropped.
+    ``thinned``: used rows which stand for others dropped by their log.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -75,9 +75,9 @@ class UnreadRows:
 
     def sentences(self) -> Iterator[str]:
         for reason, count in sorted(self.counts.items(), key=lambda pair: -pair[1]):
-            verb, rest = reason.split(" ", 1)
+            verb, predicate = reason.split(" ", 1)
             rows = counted(count, f"row {SINGULAR[verb]}", f"rows {verb}")
-            yield f"{rows} {rest}: left out, the first is row {self.first[reason]:,}"
+            yield f"{rows} {predicate}: left out, the first is row {self.first[reason]:,}"
         if self.thinned:
             rows = counted(self.thinned, "row stands", "rows stand")
             yield f"{rows} for others that were dropped (pdrop): estimates count these, learners do not"
@@ -197,15 +197,15 @@ class OtherLog:
 
 def _activated(path: Path) -> frozenset[str]:
     """Ids of the events that an activation in a line of its own is of."""
-    decode, found = msgspec.json.Decoder(_Activation).decode, set[str]()
+    decode, ids = msgspec.json.Decoder(_Activation).decode, set[str]()
     with opened(path, "rb") as file:
         for line in file:
             if b"ActionTaken" in line:
                 with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                     activation = decode(line)
                     if activation.taken and activation.cost is None:
-                        found.add(activation.event)
-    return frozenset(found)
+                        ids.add(activation.event)
+    return frozenset(ids)
 
 
 class _Activation(msgspec.Struct, rename={"event": "EventId", "taken": "ActionTaken", "cost": "_label_cost"}):
@@ -215,11 +215,11 @@ class _Activation(msgspec.Struct, rename={"event": "EventId", "taken": "ActionTa
 
 
 def _is_activated(event: Mapping[str, Any], activated: frozenset[str]) -> bool:
-    """Whether a line of its own says so, or one of the outcomes that stand in the event."""
+    """True if a line of its own, or one of the outcomes in the event, is an activation."""
     outcomes = event.get("o")
     within = outcomes if isinstance(outcomes, list) else []
     return event.get("EventId") in activated or any(
-        isinstance(each, dict) and each.get("ActionTaken") is True for each in within
+        isinstance(outcome, dict) and outcome.get("ActionTaken") is True for outcome in within
     )
 
 
@@ -305,12 +305,12 @@ def _features(document: Any) -> dict[str, Any]:
 
     Those of actions are left out. A name that stands for different values is ``SEVERAL``.
     """
-    found = dict[str, Any]()
+    features = dict[str, Any]()
     for path, value in _leaves(document, ()):
         for start in range(len(path)):
             name = ".".join(path[start:])
-            found[name] = value if found.get(name, value) == value else SEVERAL
-    return found
+            features[name] = value if features.get(name, value) == value else SEVERAL
+    return features
 
 
 def _leaves(features: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

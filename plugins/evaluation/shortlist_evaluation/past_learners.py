@@ -1,4 +1,4 @@
-"""What learners knew before each block of a log, folded from its rewards as the service folds them.
+"""Learners before each block of a log, folded from its rewards as the service folds them.
 
     past = PastLearners(bandit, source)
     await past.survey(pages, earlier)           # once through the log
@@ -9,18 +9,18 @@
 
 A pass starts from one of two states (``StartMode``):
 
-    known   what the earlier rows of the log say, with what the source knows of the time before all of them
+    known   the state from earlier rows of the log, with the source's state before all of them
     log     nothing. Then the first block cannot be weighed
 
-It is ``known`` where the versions agree: all that the first decision of a learner names was in these rows.
-They disagree after observations or an imported state, where rows or rewards are missing, or where a learner
-was forgotten and its log was not.
+It is ``known`` where the versions agree: all rewards named by the first decision of a learner were in these
+rows. They disagree after observations or an imported state, where rows or rewards are missing, or where a
+learner was forgotten and its log was not.
 
-A learned prior is the version that the first row of a block names. Where that row names none, or the version
-is not kept any more, a prior is fitted from what learners knew before the block.
+A learned prior is the version named by the first row of a block. Where the row names none, or the version is
+not kept any more, a prior is fitted from the learners before the block.
 
-Arm effects are the version that the first row of a block names, too. Where that is not kept, or names none,
-they are fitted from the rewards of the rows before the block, which say what was expected of their arms.
+Arm effects are the version named by the first row of a block, too. Without one they are fitted from the
+rewards of the rows before the block, which have the expected rewards of their arms.
 
 A reward is known to a block that began after it came. Memory grows with the number of learners, and with the
 rewards that come later than their blocks; not with the number of decisions.
@@ -83,9 +83,9 @@ class PastLearners:
 
     ``blocks``     of the log, once it is surveyed
     ``beginning``  what the learners begin with
-    ``unknown``    learners of which it is not known what they knew before their first decision
-    ``prior``      the version of the learned prior that is known; None: there is none
-    ``effects``    the version of the arm effects that is known; None: there are none
+    ``unknown``    learners whose state before their first decision is unknown
+    ``prior``      the known version of the learned prior; None: there is none
+    ``effects``    the known version of the arm effects; None: there are none
     ``effects_of_log``  whether they were fitted from rows of the log alone
     ``most_bytes``     of all learners
     ``under_way_ms``   rewards that came so shortly before the log may not have been known to its decisions
@@ -111,11 +111,11 @@ class PastLearners:
         self._later_arms = dict[int, list[Item]]()
         self._bandit = bandit
         self._source = source
-        self._then = dict[int, Bandit]()
+        self._bandits_then = dict[int, Bandit]()
         self._first = dict[LearnerId, FirstDecision]()
         self._last_version = dict[LearnerId, int]()
-        self._found = Counter[LearnerId]()  # rewards by learner that the log has, or the source
-        self._now: States = {}
+        self._rewards_found = Counter[LearnerId]()  # rewards by learner that the log has, or the source
+        self._states: States = {}
         self._later: dict[int, States] = {}
 
     async def survey(
@@ -135,17 +135,17 @@ class PastLearners:
         unknown = {learner for learner, (version, _) in self._first.items() if version}
         if not unknown:
             return
-        self._now |= self.before_the_log()
+        self._states |= self.before_the_log()
         if await self._know_earlier(earlier or _no_pages()):
             self.beginning = "known"
         else:
             self.unknown = unknown
-            self._found.clear()
-            for states in (self._now, self._later, self._later_arms):
+            self._rewards_found.clear()
+            for states in (self._states, self._later, self._later_arms):
                 states.clear()
 
     def before_the_log(self) -> dict[LearnerId, LearnerState]:
-        """What the source says that learners knew before any row of the log."""
+        """The source's learners before any row of the log."""
         return self._source.learners_before(self._bandit)
 
     async def of_its_learners(self, earlier: AsyncIterator[Sequence[Row]]) -> AsyncIterator[Sequence[Row]]:
@@ -154,12 +154,13 @@ class PastLearners:
             yield [row for row in rows if learner_of(self._bandit, row.key) in self._first]
 
     async def _know_earlier(self, earlier: AsyncIterator[Sequence[Row]]) -> bool:
-        """Learn from earlier decisions, and say whether their rewards are all that the first ones knew.
+        """Learn from earlier decisions, and return whether their rewards are all those known to the first
+        ones.
 
         More than that are a few rewards that were still on their way then.
         """
-        for learner, state in self._now.items():
-            self._found[learner] = state.version if state else 0
+        for learner, state in self._states.items():
+            self._rewards_found[learner] = state.version if state else 0
         late = Counter[LearnerId]()  # not known to the first decision
         just_before = just_after = 0
         is_whole = True
@@ -179,16 +180,19 @@ class PastLearners:
                 for reward in row.rewards
             )
             await MEASURING.run(partial(self._learn, rewards))
-        found = {learner: self._found[learner] - late[learner] for learner in self._first}
-        more = [found[learner] - version for learner, (version, _) in self._first.items()]
-        missing, unheard = -sum(min(each, 0) for each in more), sum(max(each, 0) for each in more)
-        tolerance = LATE_TOLERANCE * sum(found.values()) + just_before
+        found_in_time = {learner: self._rewards_found[learner] - late[learner] for learner in self._first}
+        more = [found_in_time[learner] - version for learner, (version, _) in self._first.items()]
+        missing, unheard = (
+            -sum(min(difference, 0) for difference in more),
+            sum(max(difference, 0) for difference in more),
+        )
+        tolerance = LATE_TOLERANCE * sum(found_in_time.values()) + just_before
         return is_whole and missing <= just_after and unheard <= tolerance
 
     async def begin(self, block: int, first: Row | None = None) -> None:
         """Know from now on what had come before the block, whose first row is ``first``."""
         for number in sorted(number for number in self._later if number <= block):
-            _add(self._now, self._later.pop(number))
+            _add(self._states, self._later.pop(number))
         if self._bandit.record.prior == "learned":
             self.prior = await self._prior_before(first)
         if self._bandit.record.arm_effects == "auto":
@@ -201,7 +205,7 @@ class PastLearners:
         version = None if number is None else await self._source.prior(self._bandit, number)
         if version is not None:
             return version
-        states = {learner.name: state for learner, state in self._now.items() if state is not None}
+        states = {learner.name: state for learner, state in self._states.items() if state is not None}
         history = await self._source.first(self._bandit)
         return await MEASURING.run(partial(prior_of, states, self._bandit, history))
 
@@ -231,24 +235,28 @@ class PastLearners:
         await MEASURING.run(partial(self._learn, rewards))
 
     def lacking(self) -> int:
-        """How many rewards learners knew at their last decision that no row says, at least; 0: hardly any."""
-        lacking = [version - self._found[learner] for learner, version in self._last_version.items()]
-        missing, known = sum(max(each, 0) for each in lacking), sum(self._last_version.values())
-        return missing if missing > LATE_TOLERANCE * known else 0
+        """The number of rewards known to learners at their last decision and missing in all rows, at
+        least; 0: hardly any.
+        """
+        lacking = [version - self._rewards_found[learner] for learner, version in self._last_version.items()]
+        missing, total = sum(max(number, 0) for number in lacking), sum(self._last_version.values())
+        return missing if missing > LATE_TOLERANCE * total else 0
 
     def _count(self, rows: Sequence[Row], rewards: Sequence[TimedReward]) -> None:
-        self._found.update(entry.learner for _, (entry, _) in rewards)
+        self._rewards_found.update(entry.learner for _, (entry, _) in rewards)
         for row in rows:  # each value of a reward was a version
-            self._found[learner_of(self._bandit, row.key)] += sum(each.revised for each in row.rewards)
+            self._rewards_found[learner_of(self._bandit, row.key)] += sum(
+                reward.revised for reward in row.rewards
+            )
 
     def weighs(self, block: int) -> bool:
-        """Whether anything was known before the block."""
+        """True if anything was known before the block."""
         return block > 0 or self.beginning == "known"
 
     async def posterior(self, key: str | None, bandit: Bandit | None = None) -> Posterior:
-        """What the learner of a key knows. ``bandit``: the same, by other weights of its signals."""
+        """The posterior of a key's learner. ``bandit``: the same, by other weights of its signals."""
         weighed = bandit or self._bandit.with_prior(self.prior)
-        state = self._now.get(learner_of(self._bandit, key))
+        state = self._states.get(learner_of(self._bandit, key))
         sums = ridge_sums.empty(self._bandit.learner_dim) if state is None else state.sums
         if sums.dim < LARGE_DIM:
             return weighed.posterior(sums)
@@ -266,7 +274,7 @@ class PastLearners:
 
     def _merge(self, states: States, items: Sequence[Item]) -> None:
         _add(states, learned(items))
-        self._check_size(len(states) + len(self._now) + sum(map(len, self._later.values())))
+        self._check_size(len(states) + len(self._states) + sum(map(len, self._later.values())))
 
     def _check_size(self, learners: int) -> None:
         if learners * self._bandit.state_bytes > self._most_bytes:
@@ -280,14 +288,14 @@ class PastLearners:
         if not counted:
             return [], True
         features, is_known = await self._features([(row, reward.arm) for row, reward, *_ in counted])
-        self._then |= await self._source.versions(self._bandit, rows)
+        self._bandits_then |= await self._source.versions(self._bandit, rows)
         places = np.flatnonzero(is_known).tolist()
-        known = [counted[position] for position in places]
-        make = partial(entries_of, self._bandit, known, features[places], self._then)
+        with_features = [counted[position] for position in places]
+        make = partial(entries_of, self._bandit, with_features, features[places], self._bandits_then)
         return await MEASURING.run(make), len(places) == len(counted)
 
     async def _features(self, shown: ShownArms) -> tuple[Matrix, Sequence[bool]]:
-        """Those of arms when they were shown: of the catalogue, or as a request brought them.
+        """The features of arms when they were shown: of the catalogue, or as a request brought them.
 
         Shapes: -> (n, d), (n,).
         """
@@ -301,10 +309,12 @@ class PastLearners:
         of_catalogue = [position for position in range(len(shown)) if position not in brought]
         features, is_known = np.zeros((len(shown), bandit.arm_dim)), np.ones(len(shown), dtype=bool)
         if of_catalogue:
-            found, known = await self._source.features(bandit, [shown[at] for at in of_catalogue])
+            catalogue_features, known = await self._source.features(
+                bandit, [shown[at] for at in of_catalogue]
+            )
             is_known[of_catalogue] = known
-            if found.shape[1]:
-                features[of_catalogue] = found
+            if catalogue_features.shape[1]:
+                features[of_catalogue] = catalogue_features
         for position, numbers in brought.items():
             features[position] = numbers
         return features, is_known.tolist()

@@ -1,4 +1,4 @@
-"""What must be known of a whole log before it is evaluated: how long it is, and the bounds of its rewards."""
+"""Facts of a whole log needed before its evaluation: its length, and the bounds of its rewards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shortlist_service.work import MEASURING
 
 
 class SeenRewards:
-    """How many decisions a log has, and between which bounds the rewards of an arm lie in it.
+    """The number of decisions of a log, and the bounds of the rewards of an arm there.
 
     ``versions``: the bandit as it made decisions. ``bounds``: of rewards (None), or of each signal, as far as
     the bandit does not have them.
@@ -36,7 +36,7 @@ class SeenRewards:
 
     @property
     def are_bounded(self) -> bool:
-        """Whether the bandit has all bounds, so that nothing is looked for."""
+        """True if the bandit has all bounds, and nothing is looked for."""
         return not self._unbounded
 
     async def noted(self, pages: AsyncIterator[Sequence[Row]]) -> AsyncIterator[Sequence[Row]]:

@@ -1,4 +1,4 @@
-"""Where an evaluation reads arms and learners: from a running service, or from a file of arms."""
+"""The arms and learners of an evaluation: from a running service, or from a file of arms."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ FILTER_BYTES = 256 << 20
 
 @dataclass
 class HeldSource:
-    """Of one bandit, whose catalogue does not change and is in memory, without a store.
+    """The source of one bandit, whose catalogue does not change and is in memory, without a store.
 
-    ``priors``: versions of its learned prior, by number. ``logged_by``: with the settings that made the
-    decisions; None: with those that are evaluated. ``learners``: what they know, by name: before the log, or
-    now, as decisions are evaluated with; None: only its rows tell.
+    ``priors``: versions of its learned prior, by number. ``logged_by``: with the settings of the decisions;
+    None: with the evaluated ones. ``learners``: their states, by name: before the log, or now, as for the
+    evaluation; None: only rows tell them.
     """
 
     covers: Covers = field(default_factory=Covers)
@@ -59,11 +59,11 @@ class HeldSource:
 
     @property
     def knows_learners(self) -> bool:
-        """Whether ``posterior`` has what learners know now."""
+        """True if ``posterior`` has the present learners."""
         return self.learners is not None
 
     async def posterior(self, key: str | None, bandit: Bandit) -> Posterior:
-        """What the learner of a key knows now. ``bandit``: by some weights of its signals."""
+        """The present posterior of a key's learner. ``bandit``: by some weights of its signals."""
         state = (self.learners or {}).get(learner_of(bandit, key).name)
         return bandit.posterior(ridge_sums.empty(bandit.learner_dim) if state is None else state.sums)
 
@@ -73,7 +73,7 @@ class HeldSource:
         return weighed if newest is None else [bandit.with_prior(newest) for bandit in weighed]
 
     def learners_before(self, bandit: Bandit) -> dict[LearnerId, LearnerState]:
-        """What learners knew before the log, as far as its rows do not tell."""
+        """The learners before the log, as far as its rows do not tell."""
         return {LearnerId(bandit.uid, name): state for name, state in (self.learners or {}).items()}
 
     async def snapshot(
@@ -82,12 +82,12 @@ class HeldSource:
         """The arms that a filter matches. ``candidates``: of these alone, as of ``PoolName``."""
         if candidates is None:
             return bandit.seen(await self.filtered.of(bandit.catalogue, arm_filter))
-        given = CandidateList.of_logged(msgspec.msgpack.decode(candidates, type=LoggedCandidates))
-        arms: Snapshot = candidates_in(bandit.catalogue.index.snapshot(), given)
+        candidate_list = CandidateList.of_logged(msgspec.msgpack.decode(candidates, type=LoggedCandidates))
+        arms: Snapshot = candidates_in(bandit.catalogue.index.snapshot(), candidate_list)
         return bandit.seen(arms if arm_filter is None else among(arms, arm_filter))
 
     async def features(self, bandit: Bandit, shown: ShownArms) -> tuple[Matrix, Sequence[bool]]:
-        """Those that arms of decisions had when they were shown, and whether they are known.
+        """The features of decisions' arms when they were shown, and whether they are known.
 
         Shapes: -> (n, d), (n,). Raises Invalid.
         """
@@ -107,21 +107,21 @@ class HeldSource:
 
     async def first(self, bandit: Bandit) -> LearnedPrior | None:  # noqa: ARG002 - as below
         """The prior of the history that it began with: in a file, the version without own keys."""
-        known = (version.learned for version in self.priors.values())
-        return next((prior for prior in known if prior is not None and not prior.own_keys), None)
+        learned = (version.learned for version in self.priors.values())
+        return next((prior for prior in learned if prior is not None and not prior.own_keys), None)
 
     async def effects(self, bandit: Bandit, number: int) -> EffectVersion | None:  # noqa: ARG002 - as below
         """A version of its arm effects; None: it is not kept."""
         return None
 
     async def versions(self, bandit: Bandit, rows: Sequence[Row]) -> Mapping[int, Bandit]:
-        """The bandit as it made decisions, by its version; as it is now where that is not kept."""
+        """The bandit as it made decisions, by its version; the present one where none is kept."""
         return dict.fromkeys((row.bandit_version for row in rows), self.logged_by or bandit)
 
 
 @dataclass(kw_only=True)
 class ServedSource(HeldSource):
-    """Of a running service."""
+    """The source of a running service."""
 
     bandits: Bandits
     catalogues: Catalogues
