@@ -56,7 +56,7 @@ def in_range(
 ) -> None:
     """Raise InvalidParameter unless above < value < below, least <= value <= most, and it is finite.
 
-    Bounds that are not given are not checked. ``whole``: it must be an integer, which 2.0 is not.
+    Absent bounds are not checked. ``whole``: only integers are allowed, and 2.0 is none.
     """
     given: object = value
     if not isinstance(given, numbers.Integral if whole else numbers.Real):
@@ -87,7 +87,7 @@ def generator(rng: np.random.Generator) -> None:
 
 
 def options(settings: type, given: Mapping[str, object], *, but: Collection[str]) -> None:
-    """Raise InvalidParameter for an option that a dataclass has not, and for one that it needs and lacks.
+    """Raise InvalidParameter for an option unknown to a dataclass, and for a missing required one.
 
     ``but``: fields that are no options.
     """

@@ -1,4 +1,4 @@
-"""What algorithms raise for arguments that break their rules. A message names the argument, never its value.
+"""Errors of algorithms, for arguments which break their rules. A message names the argument, never its value.
 
 ValueError
 └── InvalidArgument

@@ -1,4 +1,4 @@
-"""How far the mean of a sample drawn without replacement can be from the mean of the population.
+"""Radii: bounds of the distance between the mean of a sample drawn without replacement and the population's.
 
 Notation
     N, t        size of the population, of the sample; any t fixed beforehand, 1 <= t <= N
@@ -6,7 +6,7 @@ Notation
     R           range of the population: largest value minus smallest, or a bound on it
     w, s        bounds on the absolute values of the population, on its root mean square
     sigma^      standard deviation of the sample: the root of its mean squared difference from its mean
-    rho         the factor that finiteness takes off the variance
+    rho         the factor of the variance by finiteness
     level       log(1 / probability)
 
 Every radius r is one-sided: P(mean - mu > r) <= exp(-level), and by symmetry P(mu - mean > r) <= exp(-level).

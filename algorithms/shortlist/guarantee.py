@@ -1,4 +1,4 @@
-"""What an answer is worth: the one type for all searches, draws and sets of centres."""
+"""The worth of an answer: the one type for all searches, draws and sets of centres."""
 
 from __future__ import annotations
 

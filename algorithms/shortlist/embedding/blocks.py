@@ -7,8 +7,8 @@ Notation
     X           [a V S ; b log(1 + n)]: a and b give both a mean square of 1 over arms, as a field has
     F           [T ; X']: X' is X mixed with what fields say of it
 
-Bestsellers know n, and that holds what a shop knew when it showed an arm; clicks a view do not. An arm that
-comes later has n = 0 and no V S: its fields say what X is expected to be (``table_map``).
+Bestsellers know n, which holds the knowledge of a shop when it showed an arm; clicks a view do not. A later
+arm has n = 0 and no V S: its fields give the expected X (``table_map``).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def real_directions(
 ) -> int:
     """Return how many directions of behaviour these blocks have: as many as are real, at most ``most``.
 
-    None beside the likes where the second is not real (``REAL``): the first is how popular arms are, which
-    the likes say in another form. Popularity in proportion to n, as V S has it, takes the arms between for
-    worse than they are where a shop showed most what it sold most: in such a shop 200 keys who liked 21 arms
-    each had shares of .2 and .06, and behaviour cost a tenth of all hits. ``liked`` is H, of keys with likes.
-    Cost: that of ``real_dim``, and of ``real_share`` of ``LOOKED_AT`` directions.
+    None beside the likes where the second is not real (``REAL``): the first is the popularity of arms, which
+    the likes say in another form. Popularity in proportion to n, as in V S, underrates the arms between where
+    a shop showed its bestsellers most: in such a shop 200 keys who liked 21 arms each had shares of .2 and
+    .06, and behaviour cost a tenth of all hits. ``liked`` is H, of keys with likes. Cost: that of
+    ``real_dim``, and of ``real_share`` of ``LOOKED_AT`` directions.
     """
     if BEHAVIOUR not in blocks:
         return 0

@@ -1,23 +1,22 @@
-"""What keys of a history say of the taste of a new key, for any features of arms.
+"""The prior of a new key's taste from the keys of a history, for any features of arms.
 
 Notation
     H           keys x arms: 1 where a key liked an arm, else 0
     p_i         share of keys that liked arm i
-    F           features of arms (K, D), made of H and of whatever else is known
+    F           features of arms (K, D), made of H and of any other data
     F_q         features (K, D_q) made of the keys outside of fold q alone
-    theta       tastes: of a key with the row h, what makes F theta nearest to h, (F^T F)^-1 F^T h (D,)
-    M_q         (F^T F)^-1 F^T F_q (F_q^T F_q)^-1: what F_q^T h says of theta (D, D_q)
-    left_i      p_i (1 - p_i) - f_i C f_i, at least ``LEAST_LEFT``: what tastes leave open of arm i
+    theta       tastes: of a key with the row h, the theta with F theta nearest to h, (F^T F)^-1 F^T h (D,)
+    M_q         (F^T F)^-1 F^T F_q (F_q^T F_q)^-1: the map of F_q^T h to theta (D, D_q)
+    left_i      p_i (1 - p_i) - f_i C f_i, at least ``LEAST_LEFT``: the variance of arm i left open by tastes
     mu, C, R    mean of theta, its covariance, and the mean of left_i weighed by p_i
 
     C = mean over keys of d d^T, less mean over folds of M_q F_q^T diag(left) F_q M_q^T,
     d = M_q F_q^T (h - p of the other folds), of a key of fold q
 
-Features that were made of a key fit it better than any other key, so the covariance of tastes is that of keys
-that had no part in them, less the noise of their likes. C is then clipped: where coordinates are such that
-arms have equal mean squares in all of them, no variance is below ``LEAST_VARIANCE`` of the mean, since what
-is taken to be equal in all keys could not be learned of any. Features that nobody's likes make, as those of a
-table, need no rule of their own.
+Features made of a key fit this key better than any other, so the covariance of tastes is taken from keys
+without a part in them, less the noise of their likes. C is then clipped: in coordinates with equal mean
+squares of arms, no variance is below ``LEAST_VARIANCE`` of the mean, since a taste assumed equal in all keys
+could not be learned of any. Features made without likes, as those of a table, need no rule of their own.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ LEAST_LEFT = 1e-6
 LEAST_VARIANCE = 0.01
 LEAST_TOTAL = 0.01  # of the mean of p (1 - p), where keys do not seem to differ
 # Of F^T F, of its largest. Arms hardly differ in a direction of less: tastes along it would be so large that
-# an arm which lacks a value, and so lies off the others, gets a reward that no arm has.
+# an arm without a value, and so off the others, gets a reward beyond all arms.
 LEAST_EIGENVALUE = 1e-3
 
 Make = Callable[[sparse.csr_array], Matrix]
 
 
 def fit(liked: sparse.csr_array, make: Make, rng: np.random.Generator, *, directions: int) -> HistoryPrior:
-    """Return the prior of tastes, of the features that all keys make. ``liked`` is H.
+    """Return the prior of tastes, for the features made of all keys. ``liked`` is H.
 
-    ``make`` returns the features that some rows of H make. ``rng`` draws the folds. ``directions``: how many
+    ``make`` returns the features made of some rows of H. ``rng`` draws the folds. ``directions``: how many
     of them are real. Cost: that of ``make`` six times, or fewer where a fold has more than a fifth of
     ``TESTED_KEYS``; and O(likes D + K D^2) each.
     Raises: NonFinite, InvalidParameter (fewer than ``LEAST_KEYS`` keys with a like).
@@ -113,13 +112,13 @@ class _Part:
         return cls(own.shape[0], deviations.T @ deviations, weights, shares)
 
     def noise(self, features: Matrix, covariance: Matrix) -> Matrix:
-        """Of the tastes of one key. Shape: (D, D)."""
+        """The noise of one key's tastes. Shape: (D, D)."""
         found: Matrix = (self.weights * _left(features, covariance, self.shares)) @ self.weights.T
         return found
 
 
 def _folds(keys: int, rng: np.random.Generator) -> list[NDArray[np.bool_]]:
-    """Which keys are left out, of each fold that is tested."""
+    """The keys left out, for each tested fold."""
     fold = rng.integers(0, FOLDS, keys)
     sizes = np.cumsum(np.bincount(fold, minlength=FOLDS))
     tested = range(1 + int(np.searchsorted(sizes[:-1], TESTED_KEYS)))

@@ -1,8 +1,8 @@
-"""What lists for keys of a history would have found of their likes, by rankings that have not seen them.
+"""Held-out likes of keys found in lists, by rankings fitted to other keys.
 
-A fifth of the keys is held out. All rankings are fitted to the others; each then lists arms for a key that is
-held out, once with nothing known of it, to find its likes, and once with half of its likes known, to find the
-others. Bestsellers, item-kNN and EASE know nothing personal in the first case, and list what most keys like.
+A fifth of the keys is held out. All rankings are fitted to the others; each then lists arms for a held-out
+key, once with nothing known of the key, to find its likes, and once with half of its likes known, to find the
+others. Bestsellers, item-kNN and EASE know nothing personal in the first case, and list the most liked arms.
 
 Of many keys and arms a sample is compared: ``MOST_KEYS``, of which likes of ``MOST_TESTED`` are looked for,
 and the ``MOST_ARMS`` that most keys liked.
@@ -125,7 +125,9 @@ def _sample(
 
 
 def _beside(model: item_to_item.ItemToItem, popular: Vector) -> Scores:
-    """By weights between arms; what is popular breaks ties, and ranks for keys of which nothing is known."""
+    """Scores by weights between arms; popularity breaks ties, and ranks for keys of which nothing is
+    known.
+    """
     tie = 1e-6 / max(float(popular.max()), 1.0)
 
     def scores(likes: sparse.csr_array) -> Matrix:
@@ -141,7 +143,7 @@ def _by_prior(
     rng: np.random.Generator,
     blocks: Collection[str],
 ) -> Scores:
-    """By the taste of a key, as the prior of a history expects it."""
+    """Scores by the taste of a key, as expected by the prior of a history."""
 
     def make(likes: sparse.csr_array) -> Matrix:
         return make_blocks(likes, table, directions, rng, blocks=blocks).features

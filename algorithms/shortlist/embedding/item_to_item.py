@@ -1,4 +1,4 @@
-"""Scores of arms for a key as sums of weights between arms: what one would use in place of a bandit.
+"""Scores of arms for a key as sums of weights between arms: the usual alternatives to a bandit.
 
 Notation
     H           keys x arms: 1 where a key liked an arm, else 0
@@ -7,8 +7,8 @@ Notation
     l           the ridge of EASE
     P           (H^T H + l I)^-1
 
-A key that liked the arms h has the scores h B. Of item-kNN B are the cosines of the columns of H; of EASE it
-is -P_ij / P_jj, the weights without a diagonal that make h B nearest to h.
+A key that liked the arms h has the scores h B. Of item-kNN B are the cosines of the columns of H; of EASE B
+is -P_ij / P_jj, the weights without a diagonal for which h B is nearest to h.
 
 Source: Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data", Equation 8.
 """
@@ -86,11 +86,11 @@ def best_ridge(
     ridges: Sequence[float] = RIDGES,
     most_arms: int = MOST_ARMS,
 ) -> float:
-    """Return the ridge by which EASE finds most likes of keys that it has not seen.
+    """Return the ridge by which EASE finds most likes of unseen keys.
 
     A fifth of the keys with two likes, at most ``TESTED_KEYS``, are left out; half of their likes are known,
-    and the others looked for in lists of ``FOUND`` arms. Without such keys it is the middle of ``ridges``.
-    Cost: that of an ``ease`` for each ridge. Raises: NonFinite, InvalidParameter (no ridges).
+    and the others looked for in lists of ``FOUND`` arms. Without such keys the middle of ``ridges``. Cost: an
+    ``ease`` for each ridge. Raises: NonFinite, InvalidParameter (no ridges).
     """
     if not ridges:
         raise InvalidParameter("ridges must not be empty", argument="ridges")

@@ -1,19 +1,19 @@
-"""Coordinates of arms from the rewards of a bandit itself, and a rule that says whether they are worth it.
+"""Coordinates of arms from the rewards of a bandit itself, and a rule about their worth.
 
 Notation
     r, t        a reward, and the features of its arm by the table (T,), or of the arm in the context of its
                 decision (``linear.bilinear``)
-    theta_u     what key u has learned, from a prior that is learned from all keys (``linear.learned_prior``)
-    E           keys x arms: sums of r - t.theta_u, what the table does not explain
+    theta_u     the estimate of key u, from a prior learned from all keys (``linear.learned_prior``)
+    E           keys x arms: sums of r - t.theta_u, unexplained by the table
     c           coordinates of an arm (d,): V S of E as in ``behaviour``, times n / (n + 1) for n rewards
-    before      mean of (r - t.theta_u)^2, over rewards that neither features nor learners have seen
+    before      mean of (r - t.theta_u)^2, over rewards unseen by features and learners
     after       the same of learners of [t ; c]
 
 The first nine tenths of the rewards in time make E, c and all theta; the last tenth judges. The coordinates
 are taken only if the error falls by more than its standard error, which counts each key as one draw.
-Coordinates that have seen the judging rewards always look better: E holds these rewards.
+Coordinates made with the judging rewards always look better: E holds these rewards.
 
-Source: held-out validation; the standard error is that of a ratio over clusters, Cochran 1977, "Sampling
+Source: held-out validation; the standard error of a ratio over clusters, Cochran 1977, "Sampling
 Techniques", section 9A.
 """
 
@@ -86,7 +86,7 @@ class Judgement:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the coordinates are worth it."""
+        """True if the coordinates gain by more than the error."""
         return self.before - self.after > self.error
 
 
@@ -170,7 +170,7 @@ def prior_keys(dim: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _JointFeatures:
-    """What learners learn from: features of arms, in the contexts of decisions where there are any, and 1.
+    """The features for learners: of arms, in the contexts of decisions if any, and 1.
 
     Shapes: arms (A, T + 1), or (A, T) with contexts; directions (p, T), None: all. ``dim`` is D.
     """
@@ -191,7 +191,7 @@ class _JointFeatures:
         return cls(features, directions, size + count * contexts.numbers.shape[1] + 1)
 
     def rows(self, rewards: Rewards, places: Rows) -> Matrix:
-        """Of some rewards. Shapes: places (n,) -> (n, D)."""
+        """The features of some rewards. Shapes: places (n,) -> (n, D)."""
         features = self.arms[rewards.arms[places]]
         if rewards.contexts is None:
             return features
@@ -220,7 +220,7 @@ def _by_key(rewards: Rewards) -> tuple[Rows, Rows]:
 def _sums(
     seen: Rewards, order: Rows, starts: Rows, keys: Rows, joint: _JointFeatures
 ) -> tuple[np.ndarray[tuple[int, int, int], np.dtype[np.float64]], Matrix, Vector]:
-    """Of these keys: sums of x x^T, of x r and of r^2. Shapes: (k, D, D), (k, D), (k,)."""
+    """Sums of x x^T, of x r and of r^2 of these keys. Shapes: (k, D, D), (k, D), (k,)."""
     dim = joint.dim
     grams, moments, squares = np.zeros((len(keys), dim, dim)), np.zeros((len(keys), dim)), np.zeros(len(keys))
     for place, key in enumerate(keys.tolist()):

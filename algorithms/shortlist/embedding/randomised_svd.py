@@ -4,12 +4,12 @@ Notation
     A           the matrix (m, n), sparse
     d           how many singular values are wanted
     p           columns beyond d that are drawn and then dropped: ``OVERSAMPLING``
-    q           how often A A^T is applied to what was drawn: ``PASSES``
+    q           how often A A^T is applied to the drawn columns: ``PASSES``
     Omega       a Gaussian matrix (n, d + p)
     Q           orthonormal columns (m, d + p) that span (A A^T)^q A Omega
     S, V        singular values (d,) in descending order, and right singular vectors (n, d)
 
-A is near Q Q^T A, whose singular values and vectors are those of the small matrix B = Q^T A. In the mean over
+A is near Q Q^T A, with the singular values and vectors of the small matrix B = Q^T A. In the mean over
 Omega the spectral norm of A - Q Q^T A is at most
 
     (1 + sqrt(d / (p - 1)) + e sqrt(d + p) / p sqrt(min(m, n) - d))^(1 / (2 q + 1))

@@ -1,16 +1,16 @@
-"""How much of each direction of an embedding is real: what keys show of it that did not make it.
+"""The real share of each direction of an embedding, by keys which had no part in it.
 
 Notation
     H           keys x arms: 1 where a key liked an arm, else 0
     v_k         right singular vectors of the keys of all folds but one; V (arms, d) has them as columns
     p_i         share of these keys that liked arm i
     a_k, b_k    variance along v_k of these keys, and mean square of the keys of the fold about their mean
-    left_i      p_i (1 - p_i) - sum_k v_ik^2 g_k a_k, at least 0: the variance of arm i that V does not tell
+    left_i      p_i (1 - p_i) - sum_k v_ik^2 g_k a_k, at least 0: the variance of arm i not explained by V
     g_k         (b_k - sum_i v_ik^2 left_i) / a_k, summed over folds: the real share of direction k
 
-The decomposition finds directions in which its own keys happen to differ, so a_k is more than other keys
-show, most of all in late directions. Keys of the fold have the noise of their likes without that. Real shares
-fall in k: they are the nearest such sequence by weights a_k (pool adjacent violators).
+The decomposition finds directions in which its own keys happen to differ, so a_k is larger than for other
+keys, most of all in late directions. Keys of the fold have only the noise of their likes. Real shares fall in
+k: they are the nearest such sequence by weights a_k (pool adjacent violators).
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def right_vectors(matrix: sparse.csr_array, count: int, rng: np.random.Generator
 def real_dim(
     liked: sparse.csr_array, rng: np.random.Generator, *, least: int, most: int, sampled: int = SAMPLED
 ) -> int:
-    """Return how many directions hold ``REAL_PART`` of what is real of ``most``, at least ``least``.
+    """Return how many directions hold ``REAL_PART`` of the real variance of ``most``, at least ``least``.
 
-    Of the variance g_k a_k. Never more than the rank of what it is found by: four fifths of at most
-    ``sampled`` keys, and the ``sampled`` arms that most like. Cost: that of ``real_share`` of these.
+    The real variance is g_k a_k. Never more than the rank of the sample: four fifths of at most
+    ``sampled`` keys, and the ``sampled`` most liked arms. Cost: as of ``real_share`` of these.
     Raises: NonFinite, InvalidParameter (1 <= least <= most does not hold).
     """
     checks.in_range("least", least, least=1, most=most, whole=True)

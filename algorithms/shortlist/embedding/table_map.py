@@ -1,17 +1,17 @@
-"""From the features that a table makes to an embedding of behaviour: for arms that nobody has liked yet.
+"""The map from features of a table to an embedding of behaviour: for arms without likes.
 
 Notation
     t           features of an arm from its fields (T,)
     x           embedding of an arm by behaviour (d,), zeros without any
     n           how many keys liked an arm
     W, b        W t + b is near x: (d, T), (d,)
-    a, s        |x - W t - b|^2 is a + s / n in the mean: what fields leave open, and what few keys do
+    a, s        |x - W t - b|^2 is a + s / n in the mean: the variance left open by fields, and by few keys
     kappa       s / a: how many keys say as much of an arm as its fields do
 
 The features of an arm are (n x + kappa (W t + b)) / (n + kappa): its behaviour as far as there is any, else
-its fields. W and b are fitted by the arms that were liked, all alike, with the ridge by which an arm that was
-left out is told best (``linear.feature_map``). Weighed by n, they would give arms that nobody has liked the
-lengths of those that many like: these would be shown first, and earn 5 % less in all.
+its fields. W and b are fitted by the liked arms, all alike, with the ridge of best prediction for left-out
+arms (``linear.feature_map``). Weighed by n, they would give arms without likes the lengths of popular ones:
+these would be shown first, and earn 5 % less in all.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TableMap:
     r2: float
 
     def expected(self, table: NDArray[np.floating]) -> Matrix:
-        """What fields say: W t + b. Shapes: (k, T) -> (k, d)."""
+        """The embedding expected from fields: W t + b. Shapes: (k, T) -> (k, d)."""
         found: Matrix = table @ self.linear.T + self.shift
         return found
 

@@ -1,18 +1,18 @@
-"""Arms of a history that nobody liked: how much of what their fields promise they get.
+"""Arms of a history without likes: the share of their fields' promise which they get.
 
 Notation
     x, n        embedding of an arm by behaviour (d,), and how many keys liked it
-    e           what the fields of an arm say of its embedding (d,): W t + b of ``table_map``
-    N           keys that liked anything
+    e           the embedding by the fields of an arm (d,): W t + b of ``table_map``
+    N           keys with likes
     mu          mean taste of keys (d,): sum_i (n_i / N) x_i X^-2, X^2 the squared lengths of the columns of x
-    n1, K0      arms that one key liked, and that nobody liked
+    n1, K0      numbers of arms liked by one key, and by nobody
     a           exposure of an arm: the share of the history's time in which it was there already
 
-W and b are fitted to liked arms, so e takes an arm that everybody passed over for one as good as those. Good
-and Turing estimate by n1 / N how many arms that nobody has liked yet the next key likes. Fields promise the
-sum of a e.mu over these arms, and as much for each of the n1, which were such arms until one key liked them.
-The features of an arm that was passed over are s e, with s the ratio of both, at most 1. Of an arm that came
-in the middle of the history 1 - a (1 - s) takes its place: one younger than the history gets all of e.
+W and b are fitted to liked arms, so e takes an arm passed over by everybody for one as good as those. Good
+and Turing estimate by n1 / N how many arms without likes the next key likes. Fields promise the sum of a e.mu
+over these arms, and as much for each of the n1, which had no likes until one key liked them. The features of
+a passed-over arm are s e, with s the ratio of both, at most 1. For an arm from the middle of the history 1 -
+a (1 - s) takes the place of s: an arm younger than the history gets all of e.
 
 Source: Good 1953, "The population frequencies of species and the estimation of population parameters".
 """

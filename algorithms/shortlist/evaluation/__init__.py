@@ -1,6 +1,6 @@
-"""What would another policy have earned, and is one group really better than another?
+"""Evaluation: the earnings of another policy on a log, and whether one group is really better than another
 
-The log of a policy that shows one of two arms at random, and the value of one that always shows the second:
+The log of a policy with one of two arms at random, and the value of a policy with always the second:
 
     >>> import numpy as np
     >>> from shortlist.evaluation import off_policy

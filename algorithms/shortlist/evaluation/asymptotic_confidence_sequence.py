@@ -9,10 +9,10 @@ The interval is
 
     sample mean +- sigma sqrt(2 (t rho^2 + 1) / (t rho)^2 log(sqrt(t rho^2 + 1) / alpha))
 
-It holds for all t from a first look on, with a probability that tends to 1 - alpha as that first look comes
-later. How late is late enough depends on the rewards: 100 are too few if one of them is not 0. So there is
-none before ``MIN_REWARDS`` rewards, and none while a single one makes more than ``LARGEST`` of the sum of
-squared distances from the mean. Of rewards that are 1 now and then and else 0, there are 15 ones by then.
+It holds for all t from a first look on, with a probability which tends to 1 - alpha the later the first look
+comes. How late is late enough depends on the rewards: 100 are too few if one of them is not 0. So there is no
+interval before ``MIN_REWARDS`` rewards, and none while a single one makes more than ``LARGEST`` of the sum of
+squared distances from the mean. Of rewards of 1 now and then and else 0, there are 15 ones by then.
 Simulations chose it: tests/statistical/test_differences_that_are_not_there.py.
 
 Source: Waudby-Smith, Arbour, Sinha, Kennedy, Ramdas, "Time-uniform central limit theory and asymptotic
@@ -42,7 +42,7 @@ Missing = Literal["few", "alike", "uneven"]  # why there is no interval
 
 @dataclass(frozen=True, slots=True)
 class Unbounded:
-    """What is kept of the rewards of one group.
+    """The kept sums of the rewards of one group.
 
     ``scatter`` is the sum of squared distances from their mean, ``low`` and ``high`` are the smallest and the
     largest.
@@ -72,9 +72,10 @@ class Unbounded:
 
     @property
     def needed(self) -> int | None:
-        """How many rewards an interval takes at least, by those so far; None where it has one, or none tell.
+        """The least number of rewards for an interval, by those so far; None where there is one, or none
+        tell.
 
-        Of rewards with a heavy tail it grows with what is seen: each largest one is larger than those before.
+        With a heavy tail the number grows with the rewards: each largest one is larger than those before.
         """
         match self.missing:
             case "few":
@@ -123,10 +124,10 @@ def add(group: Unbounded, values: Vector) -> Unbounded:
 
 
 def joined(groups: Sequence[Unbounded], weights: Vector) -> Unbounded:
-    """A group with the weighted mean of these, whose variance is that of the weighted mean.
+    """A group with the weighted mean of these, and the variance of the weighted mean.
 
-    ``weights``: sum to 1; a group of weight 0 is left out, the others have rewards. It is as if each reward
-    stood as far from the joined mean as it moves that. Shapes: weights (S,). Cost: O(S).
+    ``weights``: sum to 1; a group of weight 0 is left out, the others have rewards. Each reward is as far
+    from the joined mean as it moves the joined mean. Shapes: weights (S,). Cost: O(S).
     """
     used = [(group, weight) for group, weight in zip(groups, weights.tolist(), strict=True) if weight > 0.0]
     if len(used) == 1:

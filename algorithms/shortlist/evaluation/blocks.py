@@ -1,12 +1,13 @@
-"""Blocks of decisions, in the order of time: all decisions of one are weighed with what was known before it.
+"""Blocks of decisions, in the order of time: all decisions of a block are weighed with the learners before
+it.
 
 Notation
     n           decisions
-    b           blocks: ``BLOCKS`` of them, or n if it is less, as even as can be
+    b           blocks: ``BLOCKS`` of them, or n if less, as even as can be
 
-A log says how many decisions it has only when it was read. So the times of every s-th decision are kept while
-it is read, and s is doubled when they become too many: memory does not grow with n, and a block differs from
-n / b decisions by a few thousandths of n at most.
+The number of decisions of a log is known only at its end. So the times of every s-th decision are kept while
+reading, and s is doubled when they become too many: memory does not grow with n, and a block differs from n /
+b decisions by a few thousandths of n at most.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Intervals of a mean reward where the unit is the key, at looks that are rarer and rarer.
 
-What the decisions of one key earn is alike, so 1,000 decisions of one key tell less than one of each of 1,000
-keys. Keys are the draws here, and a mean reward is the ratio of two sums over keys. The sums of a key go on
+The decisions of one key earn alike, so 1,000 decisions of one key tell less than one of each of 1,000 keys.
+Keys are the draws here, and a mean reward is the ratio of two sums over keys. The sums of a key go on
 growing, so they are no sequence of independent draws, and no sequence for such draws holds. Instead there are
 looks: one whenever the number of decisions has doubled, and nothing changes between two of them.
 
@@ -9,26 +9,26 @@ Notation
     n_k, s_k    decisions of key k, and the sum of their rewards
     K           keys of the group
     r           sum of s_k / sum of n_k: the mean reward of a decision
-    e_k         what key k adds to the error of r, linearised: (s_k - r n_k) / sum of n
+    e_k         the part of key k in the error of r, linearised: (s_k - r n_k) / sum of n
     v           variance of r: K / (K - 1) sum of e_k^2
     j           how many intervals were given, this one counted
-    alpha       probability that any of all intervals ever fails
+    alpha       probability of any failure of all intervals
 
 The j-th interval is r +- sqrt(v) t, with t the quantile of Student's distribution at 1 - a_j / 2, and
 
     a_j = alpha 6 / (pi^2 j^2)
 
 These sum to alpha, so all intervals hold together with probability 1 - alpha whatever their dependence
-(Boole), as far as each holds at its own level. That is so the better the more keys there are, and the more
-alike they weigh. So there is none below ``MIN_KEYS`` keys, nor while one key makes more than ``LARGEST`` of
-the sum of all e_k^2: a condition like Lindeberg's. Simulations chose it:
+(Boole), as far as each holds at its own level, which is the better the more keys there are, and the more
+alike they weigh. So there is no interval below ``MIN_KEYS`` keys, nor while one key makes more than
+``LARGEST`` of the sum of all e_k^2: a condition like Lindeberg's. Simulations chose it:
 tests/statistical/test_lift_of_keys.py.
 
 For a difference of two groups variances are added, and the degrees of freedom, K - 1 of each, are joined as
 Welch and Satterthwaite do.
 
-Where the share of the groups changed (``stages``), r is the weighted sum of the r of the stages, and e_k that
-of what key k adds to each. A key that came to the other group meanwhile is in both, so
+Where the share of the groups changed (``stages``), r is the weighted sum of the r of the stages, and e_k the
+weighted sum of its parts in each. A key which came to the other group meanwhile is in both, so
 
     variance of the difference = v + v' - 2 sum of e_k e'_k over the keys of both
 
@@ -60,9 +60,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of the keys of one group. ``variance``: v; 0 if all keys have earned the same.
+    """Figures of the keys of one group. ``variance``: v; 0 if all keys have earned the same.
 
-    ``largest``: what part of the sum of all e_k^2 one key makes; 0 if that sum is 0.
+    ``variance``: v; 0 if all keys have earned the same. ``largest``: the largest part of one key in the sum
+    of all e_k^2; 0 for a sum of 0.
     """
 
     keys: int = 0
@@ -81,7 +82,9 @@ class Summary:
 
     @property
     def needed(self) -> int | None:
-        """How many keys an interval takes at least, by those so far; None where it has one, or none tell."""
+        """The least number of keys for an interval, by those so far; None where there is one, or none
+        tell.
+        """
         match self.missing:
             case "few":
                 return MIN_KEYS
@@ -92,7 +95,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What came of the looks so far. ``given``: j. ``interval``: at the last look; None if there was none."""
+    """The results of the looks so far. ``given``: j. ``interval``: at the last look; None without one."""
 
     given: int = 0
     interval: tuple[float, float] | None = None
@@ -115,7 +118,7 @@ class Errors(NamedTuple):
 
 
 def is_look(decisions: int) -> bool:
-    """Whether the number of decisions has doubled since the last look: it is a power of two."""
+    """Return whether the number of decisions has doubled since the last look: a power of two."""
     return decisions > 0 and decisions & (decisions - 1) == 0
 
 
@@ -155,7 +158,7 @@ def joined(stages: Sequence[KeyTable], weights: Vector) -> Errors:
 
 
 def covariance(one: Errors, other: Errors) -> float:
-    """Of the means of two groups: that of the keys that are in both. Cost: O(K log K)."""
+    """The covariance of the means of two groups: from the keys in both. Cost: O(K log K)."""
     _, places, others = np.intersect1d(one.keys, other.keys, assume_unique=True, return_indices=True)
     return float(one.errors[places] @ other.errors[others])
 

@@ -1,30 +1,29 @@
 """Confidence sequences of bounded rewards: intervals that hold at all times together, at every look.
 
 Notation
-    a, b        smallest and largest reward that there can be; what follows has them scaled to 0 and 1
+    a, b        smallest and largest possible reward; below they are scaled to 0 and 1
     t           rewards so far
-    x_i, m_i    reward i, and its mean given all that happened before it
+    x_i, m_i    reward i, and its mean given all events before
     X_t         mean of the first t rewards
-    M_t         mean of m_1 ... m_t: what is estimated. Of a policy that learns, it moves
+    M_t         mean of m_1 ... m_t, the estimated quantity. It moves for a policy which learns
     y_i         guess of x_i from the rewards before it: (1/2 + x_1 + ... + x_(i-1)) / i
     V_t         sum of (x_i - y_i)^2, the intrinsic time
     s           sum of x_i - m_i
     rho         where the sequence is tightest, see ``_RHO_AT``
-    alpha       probability that s ever rises above u(V_t)
+    alpha       probability of s ever rising above u(V_t)
 
 For every lambda in [0, 1) the process exp(lambda s + (log(1 - lambda) + lambda) V_t) is a supermartingale
-that starts at 1 (Fan, Grama, Liu 2015; Theorem 4 of the source uses it with guesses). So is its mean over
-lambda with a density proportional to (1 - lambda)^(rho - 1) exp(-rho (1 - lambda)), which is
+from 1 on (Fan, Grama, Liu 2015; Theorem 4 of the source has guesses). So is its mean over lambda with a
+density proportional to (1 - lambda)^(rho - 1) exp(-rho (1 - lambda)), which is
 
     m(s, v) = rho^rho / (G(rho) P(rho, rho)) e^(s + v) G(a) P(a, s + a) / (s + a)^a,  a = v + rho
 
-with G the gamma function and P the regularised lower incomplete one. By Ville's inequality it ever reaches
-1 / alpha with probability at most alpha, and u(v) is the s at which it does. The same for -x bounds s from
-below.
+with G the gamma function and P the regularised lower incomplete one. By Ville's inequality m ever reaches 1 /
+alpha with probability at most alpha, and u(v) is the s at which m does. The same for -x bounds s from below.
 
 Source: Howard, Ramdas, McAuliffe, Sekhon, "Time-uniform, nonparametric, nonasymptotic confidence sequences"
-(2021), Theorem 4 and the gamma-exponential mixture (Proposition 9). Unlike those that bet with a different
-stake at each reward, it estimates the plain mean of all m_i, so a policy may learn meanwhile.
+(2021), Theorem 4 and the gamma-exponential mixture (Proposition 9). Unlike sequences with a different stake
+at each reward, this one estimates the plain mean of all m_i, so a policy may learn meanwhile.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """What is kept of the rewards of one group, all from ``low`` to ``high``.
+    """The kept sums of the rewards of one group, all from ``low`` to ``high``.
 
     ``count`` is t, ``total`` the sum of the scaled rewards, ``spread`` V_t.
     """

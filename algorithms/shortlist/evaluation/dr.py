@@ -1,11 +1,11 @@
-"""The doubly robust estimator: what a model predicts, corrected where rewards were seen.
+"""The doubly robust estimator: the predictions of a model, corrected where rewards were seen.
 
 For notation see ``logged``. With v_ij = w_i(j-1) and w_i0 = 1, the value of place j is the mean of
 
     v_ij expected_ij + w_ij (r_ij - predicted_ij)
 
-It is unbiased if the propensities are right, whatever the model predicts, and varies the less the better the
-model is. A model that has learned from the very rewards that it corrects biases it.
+The value is unbiased if the propensities are right, whatever the model predicts, and varies the less the
+better the model is. A model fitted to the same rewards biases the value.
 
 Source: Dudik, Langford, Li, "Doubly Robust Policy Evaluation and Learning" (2011), Equation 1; for places as
 steps, Jiang and Li, "Doubly Robust Off-policy Value Evaluation for Reinforcement Learning" (2016), with a
@@ -47,5 +47,5 @@ def estimate(moments: Moments, ranges: Ranges, *, level: float) -> Estimates:
 
 
 def unseen(ranges: Ranges, values: Vector) -> tuple[Vector, Vector]:  # noqa: ARG001 - as of all estimators
-    """What was never done counts as predicted. Shapes: (k,)."""
+    """The range of the value of a choice never made: it counts as predicted. Shapes: (k,)."""
     return ranges.residuals

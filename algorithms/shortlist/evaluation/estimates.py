@@ -1,30 +1,30 @@
-"""What an estimator answers, and the interval of a smooth function of means.
+"""The answer of an estimator, and the interval of a smooth function of means.
 
 Notation
     S           estimated variance of the sum of n summands, by the delta method for a function of means
     b           by how much one summand could lie above (below) its mean at most: its weight times its reward
     V           S / b^2: as many summands of the largest size would vary as much
 
-A sum of summands of size b varies as b times a Poisson count, so its upper limit is that of a count of V,
+A sum of summands of size b varies as b times a Poisson count, so its upper limit follows from a count of V,
 
     b (G^-1(V + 1, (1 + level) / 2) - V)
 
-above the value, with G^-1(a, p) the p-quantile of the gamma distribution of shape a. Where V is large this
-is the normal quantile times sqrt(S); where few summands decide, it leaves room for one more of the largest
-size. The lower limit is the same with the largest step down.
+above the value, with G^-1(a, p) the p-quantile of the gamma distribution of shape a. Where V is large this is
+the normal quantile times sqrt(S); where few summands decide, the limit leaves room for one more of the
+largest size. The lower limit is the same with the largest step down.
 
-Where the mean weight shows that a share of what the target does was never done, beyond chance, the interval
-reaches further by as much as that share could earn more, or less, than it counts (``widened_by``). Where
-rewards have bounds, so has their mean: no interval leaves them (``within``). A value may, by chance: held to
-the bounds it would be right on average no longer.
+Where the mean weight shows, beyond chance, a share of the target's choices which were never made, the
+interval is widened by the possible error of this share (``widened_by``). Where rewards have bounds, so has
+their mean: no interval leaves them (``within``). A value may, by chance: held to the bounds its mean would no
+longer be right.
 
-For decisions of a policy that learns meanwhile the summands are a martingale difference sequence instead of
+For decisions of a learning policy the summands are a martingale difference sequence instead of
 independent, and the same interval holds in the limit as long as propensities do not vanish. It holds at one
 look; to look again and again needs ``confidence_sequence``.
 
 Source: Garwood, "Fiducial Limits for the Poisson Distribution" (1936); for weighted sums Fay and Feuer,
 "Confidence intervals for directly standardized rates" (1997), here with every summand taken to be as large as
-the largest, which is on the safe side, and with V from the variance, so that summands may be of either sign.
+the largest, which is on the safe side, and with V from the variance: summands may be of either sign.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ NOTHING = Estimate(None, None)
 
 
 def nothing(places: int) -> Estimates:
-    """Those of no decision."""
+    """The estimates without decisions."""
     return Estimates(NOTHING, (NOTHING,) * places)
 
 
@@ -112,7 +112,7 @@ def around(
 
 
 def reach(spread: float, step: float, *, level: float) -> float:
-    """How far above its estimate the limit of a sum lies, with S = ``spread``^2 and b = ``step``."""
+    """The distance of a sum's limit above its estimate, with S = ``spread``^2 and b = ``step``."""
     p = 0.5 + level / 2.0
     z = float(ndtri(p))
     if step <= 0.0 or (spread / step) ** 2 > MANY:
@@ -122,7 +122,7 @@ def reach(spread: float, step: float, *, level: float) -> float:
 
 
 def of_means(moments: Moments, steps: Steps, *, level: float) -> Estimates:
-    """Where each column is the value of a place: its mean, and the mean of the sum of all.
+    """The estimates where each column is the value of a place: its mean, and the mean of the sum of all.
 
     ``steps``: the least and the largest value that a row could have at each place. Shapes: (k,), (k,).
     """

@@ -1,23 +1,23 @@
-"""How likely the places of a list are looked at, from lists that were drawn at random.
+"""Examination: how likely the places of a list are looked at, from lists drawn at random.
 
 Notation
     K           places
     r_k         reward of the arm at place k of a list
     p_k         examination: the probability that place k is looked at; p_1 = 1 by convention
-    m           mean reward of an arm that is looked at
+    m           mean reward of an arm looked at
     theta_k     p_k / p_1, what is estimated
-    S_k         sum of r_k; s_jk sum of r_j r_k, over the n lists that have place k
+    S_k         sum of r_k; s_jk sum of r_j r_k, over the n lists with a place k
     f           square of the radius of a confidence sequence of n summands of second moment 1
 
-The position-based model: an arm at place k earns p_k times what it earns where it is looked at. Where a list
-was drawn at random, each place has every arm equally often, so E r_k = p_k m at each list, whoever sees it
-and whatever came before: the d_k = r_k - theta_k r_1 are differences of a martingale. The estimate is
-S_k / S_1. The interval holds every theta for which the sum of the d_k may still be chance,
+The position-based model: an arm at place k earns p_k times its reward where looked at. Where a list was drawn
+at random, each place has every arm equally often, so E r_k = p_k m at each list, for any viewer and any past:
+the d_k = r_k - theta_k r_1 are differences of a martingale. The estimate is S_k / S_1. The interval holds
+every theta for which the sum of the d_k may still be chance,
 
     (S_k - theta S_1)^2 <= f (s_kk - 2 theta s_1k + theta^2 s_11),
 
-what lies between the roots of a square polynomial; without roots nothing is known yet. As the sequence of
-which f is the radius, it holds for all n together, asymptotically.
+the numbers between the roots of a square polynomial; without roots nothing is known yet. As the sequence with
+the radius f, the interval holds for all n together, asymptotically.
 
 Source: Craswell, Zoeter, Taylor and Ramsey, "An Experimental Comparison of Click Position-Bias Models"
 (2008), section 3, the model; Joachims, Swaminathan and Schnabel, "Unbiased Learning-to-Rank with Biased
@@ -39,7 +39,7 @@ from shortlist.types import Matrix, Vector
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomLists:
-    """What is kept of lists that were drawn at random. Shapes: all (K,), of the lists that have place k.
+    """The kept sums of lists drawn at random. Shapes: all (K,), of the lists with a place k.
 
     ``firsts``, ``totals``: S_1 and S_k; ``first_squares``, ``squares``, ``products``: s_11, s_kk and s_1k.
     ``largest``: the largest r_k^2.

@@ -1,4 +1,4 @@
-"""How likely inverse-gap weighting is to draw the lists that another policy drew.
+"""Propensities of inverse-gap weighting for the lists drawn by another policy.
 
 Notation as in ``linear.igw`` and ``logged``, with n decisions and c candidates of each at most.
 """

@@ -1,7 +1,7 @@
-"""Inverse propensity scoring: the rewards that were seen, each divided by how likely it was to be seen.
+"""Inverse propensity scoring: the seen rewards, each divided by the probability of being seen.
 
-For notation see ``logged``. The value of place j is the mean of w_ij r_ij. It is unbiased if every arm that
-the target draws could have been drawn, and its variance grows with the squares of the weights.
+For notation see ``logged``. The value of place j is the mean of w_ij r_ij. The value is unbiased if every arm
+of the target could have been drawn, and its variance grows with the squares of the weights.
 
 Source: Horvitz and Thompson, "A Generalization of Sampling Without Replacement From a Finite Universe"
 (1952).
@@ -31,5 +31,5 @@ def estimate(moments: Moments, ranges: Ranges, *, level: float) -> Estimates:
 
 
 def unseen(ranges: Ranges, values: Vector) -> tuple[Vector, Vector]:  # noqa: ARG001 - as of all estimators
-    """What was never done counts 0, and earned a reward. Shapes: (k,)."""
+    """The range of the value of a choice never made: it counts 0, and earned a reward. Shapes: (k,)."""
     return ranges.rewards

@@ -4,11 +4,11 @@ Notation
     m, k        decisions, places of a list (1 for a single arm)
     p_ij        propensity: the probability with which the logging policy drew the arm at place j of decision
                 i, given the arms before it
-    t_ij        the same under the policy that is evaluated, the target, given the same arms before it
+    t_ij        the same under the evaluated policy, the target, given the same arms before
     r_ij        reward of the arm at place j
-    s_i         how many decisions i stands for: 1 / the probability with which the log kept it
+    s_i         how many decisions i stands for: 1 / the probability of being kept in the log
     w_ij        t_i1 ... t_ij / (p_i1 ... p_ij), the weight of the list down to place j
-    q           a model: it predicts the mean reward of any arm
+    q           a model of the mean reward of any arm
 
 Means over decisions, of all estimators, count decision i s_i times.
 
@@ -36,17 +36,17 @@ LARGEST_WEIGHT = 1e100  # the square of a larger one could not be summed
 
 @dataclass(frozen=True, eq=False)
 class Logged:
-    """Some decisions, with what the logging policy and the target would do.
+    """Some decisions, with the propensities of the logging policy and the target.
 
     ``propensities`` are p, ``targets`` t, ``rewards`` r. Only the doubly robust estimator needs the rest:
-    ``predicted``, what the model predicts for the arm that was shown, and ``expected``, the mean of its
-    predictions for the arms that the target would draw at this place, after the same arms before it.
-    ``least`` and ``most`` are the smallest and the largest prediction for any arm that the target can draw
-    there, whether the log shows it or not; None: intervals go by the arms that were shown.
+    ``predicted``, the model's prediction for the shown arm, and ``expected``, the mean of its predictions
+    over the target's draws at this place, after the same arms before. ``least`` and ``most`` are the smallest
+    and the largest prediction for any arm of the target there, shown in the log or not; None: intervals go by
+    the shown arms.
 
     ``stands_for``: s, (m,); None: the log kept every decision.
 
-    A place that a list does not have: p = t = 1, and all else 0.
+    A place beyond the list: p = t = 1, and all else 0.
 
     Shapes: all others (m, k), k at most ``MAX_PLACES``.
     Raises: InvalidShape, NonFinite, InvalidParameter (p not in (0, 1], t not in [0, 1], s not above 0,
@@ -91,12 +91,12 @@ class Logged:
 
     @property
     def decisions(self) -> int:
-        """How many decisions."""
+        """The number of decisions."""
         return len(self.propensities)
 
     @property
     def places(self) -> int:
-        """How many places a decision has."""
+        """The number of places of a decision."""
         return int(self.propensities.shape[1])
 
     @cached_property

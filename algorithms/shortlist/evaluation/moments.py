@@ -1,8 +1,8 @@
-"""Means and covariances of rows that come in pieces, in memory that does not grow with their number.
+"""Means and covariances of rows in pieces, in constant memory.
 
 Notation
     n, c        rows so far, columns
-    s           how many rows a row stands for: 1 / the probability with which it was kept; 1 where all were
+    s           how many rows a row stands for: 1 / the probability of being kept; 1 where all were
     mean        (c,): sum s z / sum s over all rows z
     centre      (c,): the same with s^2 for s
     scatter     (c, c): the sum of s^2 (z - centre)(z - centre)^T
@@ -11,7 +11,7 @@ Two pieces are joined by their means and scatters, so nothing large is subtracte
 pieces can be summed by different processes.
 
 Source: Chan, Golub, LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances"
-(1979), Equation 2.1, with vectors for numbers. The mean of rows that stand for others is that of Hajek, with
+(1979), Equation 2.1, with vectors for numbers. The mean of rows which stand for others is Hajek's, with
 its variance by the delta method: Sarndal, Swensson, Wretman, "Model Assisted Survey Sampling" (1992), section
 5.7.
 """
@@ -28,7 +28,7 @@ from shortlist.types import Matrix, Vector
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Of ``count`` rows. Shapes: mean (c,), centre (c,), scatter (c, c).
+    """Moments of ``count`` rows. Shapes: mean (c,), centre (c,), scatter (c, c).
 
     ``total``, ``squares`` and ``largest``: the sum, the sum of squares and the largest of their s.
     """

@@ -37,11 +37,11 @@ class _FromMoments(Protocol):
 class Estimator:
     """A row of ``ESTIMATORS``.
 
-    ``summands``      what it needs the moments of, (m, columns for each place * k)
+    ``summands``      numbers whose moments it needs, (m, columns for each place * k)
     ``estimate``      the value of the target, from these moments and ``Ranges``
-    ``unseen``        between which bounds lies what the value lacks of a decision that was never made, from
-                      ``Ranges`` and the values of the places, (k,) each
-    ``carries``       for each of them: whether a place that a list does not have repeats the place before it
+    ``unseen``        bounds of the value lacking for a decision never made, from ``Ranges`` and the values of
+                      the places, (k,) each
+    ``carries``       for each of them: whether a place beyond the list repeats the place before
     ``needs_model``   whether decisions must come with predictions
     """
 
@@ -53,7 +53,7 @@ class Estimator:
 
     @property
     def columns(self) -> int:
-        """How many numbers are kept of a decision."""
+        """The number of numbers kept of a decision."""
         return len(self.carries)
 
 
@@ -66,7 +66,7 @@ ESTIMATORS: Mapping[str, Estimator] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OffPolicyState:
-    """What was seen of a log. ``earned``: moments of the rewards as they were logged, (k,)."""
+    """The sums of a log so far. ``earned``: moments of the rewards as logged, (k,)."""
 
     places: int
     moments: Mapping[str, Moments]
@@ -77,8 +77,8 @@ class OffPolicyState:
     def estimates(self, name: str, *, unshown: float = 0.0, level: float = 0.95) -> Estimates:
         """The value of the target by one of the estimators.
 
-        ``unshown``: a share of what the target does that is known to be missing from the log, such as that of
-        arms which came later. Weights show a share only where it is more than chance explains.
+        ``unshown``: a share of the target's choices known to be missing in the log, such as of later arms.
+        Weights show a share only beyond chance.
 
         Raises: InvalidParameter (level, unshown not in [0, 1]).
         """
@@ -178,7 +178,7 @@ def widened(state: OffPolicyState, places: int) -> OffPolicyState:
 
 
 def _wider(before: int, after: int, carries: Sequence[bool]) -> Matrix:
-    """What maps the columns of lists to those of longer ones. Shape: (c after, c before)."""
+    """The map of the columns of lists to those of longer ones. Shape: (c after, c before)."""
     found = np.zeros((len(carries) * after, len(carries) * before))
     for block, is_carried in enumerate(carries):
         rows, columns = block * after, block * before

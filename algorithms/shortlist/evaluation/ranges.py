@@ -36,7 +36,7 @@ class Ranges:
 
     @property
     def residuals(self) -> tuple[Vector, Vector]:
-        """Of a reward less its prediction (k,)."""
+        """The range of a reward less its prediction (k,)."""
         return self.low[_REWARDS] - self.high[_PREDICTED], self.high[_REWARDS] - self.low[_PREDICTED]
 
     @property
@@ -46,7 +46,7 @@ class Ranges:
 
 
 def start(places: int, rewards: tuple[float, float] | None) -> Ranges:
-    """Those of no decision. ``rewards``: smallest and largest reward of an arm; None: nobody knows them."""
+    """The ranges without decisions. ``rewards``: smallest and largest reward of an arm; None: unknown."""
     low, high = np.full((3, places), np.inf), np.full((3, places), -np.inf)
     if rewards is not None:
         low[_REWARDS], high[_REWARDS] = rewards
@@ -54,7 +54,7 @@ def start(places: int, rewards: tuple[float, float] | None) -> Ranges:
 
 
 def of(logged: Logged) -> Ranges:
-    """Those of some decisions. Cost: O(m k)."""
+    """The ranges of some decisions. Cost: O(m k)."""
     columns = (logged.rewards, logged.predicted, logged.expected)
     given = [np.zeros((1, logged.places)) if column is None else column for column in columns]
     low = np.array([column.min(axis=0, initial=np.inf) for column in given])
@@ -66,7 +66,7 @@ def of(logged: Logged) -> Ranges:
 
 
 def widened(one: Ranges, places: int) -> Ranges:
-    """Those of lists of more places, of which the last were always missing."""
+    """The ranges for lists of more places, of which the last were always missing."""
     more = places - one.low.shape[1]
     least, most = np.zeros((3, more)), np.zeros((3, more))
     if one.bounds is not None:
@@ -76,6 +76,6 @@ def widened(one: Ranges, places: int) -> Ranges:
 
 
 def joined(one: Ranges, other: Ranges) -> Ranges:
-    """Those of the decisions of both."""
+    """The ranges of the decisions of both."""
     low, high = np.minimum(one.low, other.low), np.maximum(one.high, other.high)
     return Ranges(low, high, np.maximum(one.largest, other.largest), one.bounds or other.bounds)

@@ -1,11 +1,11 @@
-"""How likely a policy without known propensities is to draw a list: how often it does in simulated draws.
+"""Propensities of a policy which knows none: shares of a list in simulated draws.
 
-Notation, besides that of ``logged``
+Notation, besides ``logged``
     n, M        decisions, draws for each
 
-The propensity of an arm given those before it is the share of the draws that go on with it, among those that
-begin like the list. For a single arm it is unbiased with a standard error of sqrt(t (1 - t) / M). A list that
-is drawn with a probability well below 1 / M is mostly not seen at all.
+The propensity of an arm given those before it is the share of draws which go on with the arm, among those
+which begin like the list. For a single arm the share is unbiased with a standard error of sqrt(t (1 - t) /
+M). A list drawn with a probability well below 1 / M is mostly not seen at all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Self-normalised inverse propensity scoring: the weighted mean of the rewards that were seen.
+"""Self-normalised inverse propensity scoring: the weighted mean of the seen rewards.
 
-For notation see ``logged``. The value of place j is sum_i w_ij r_ij / sum_i w_ij. It is a little biased, by
-O(1 / m), stays within the range of the rewards, and mostly varies less than that of ``ips``: adding
-a constant to all rewards adds it to the value.
+For notation see ``logged``. The value of place j is sum_i w_ij r_ij / sum_i w_ij. The value is a little
+biased, by O(1 / m), stays within the range of the rewards, and mostly varies less than with ``ips``: a
+constant added to all rewards is added to the value.
 
 Source: Swaminathan and Joachims, "The Self-Normalized Estimator for Counterfactual Learning" (2015). The
 interval is by the delta method for a ratio of means.
@@ -48,6 +48,6 @@ def estimate(moments: Moments, ranges: Ranges, *, level: float) -> Estimates:
 
 
 def unseen(ranges: Ranges, values: Vector) -> tuple[Vector, Vector]:
-    """What was never done counts as what was seen. Shapes: (k,)."""
+    """The range of the value of a choice never made: it counts as the seen ones. Shapes: (k,)."""
     low, high = ranges.rewards
     return low - values, high - values

@@ -1,16 +1,16 @@
-"""How likely softmax is to draw the lists that another policy drew.
+"""Propensities of softmax for the lists drawn by another policy.
 
-Notation, besides that of ``linear.softmax`` and ``logged``
+Notation, besides ``linear.softmax`` and ``logged``
     n, q        decisions, queries: decisions of one query have the same scores
     top         largest score of all eligible arms, or 0 where all scores are near it: see ``NEAR_LOG``
     z_i         (s_i - top) / tau
-    q_i         what a model predicts of arm i: its score, held to the bounds of the query, if it has any
+    q_i         a model's prediction for arm i: its score, held to the bounds of the query, if any
     mass        the sum of exp(z_i) over the eligible arms; at least 1, if ``top`` is the largest score
     moment      the sum of q_i exp(z_i)
 
 The arm at place j is drawn with exp(z) / (mass - those of the arms before it), so ``Totals`` of a query are
-enough for any number of lists. Where the arms before it have nearly all of the mass, that difference would
-lose its digits: such lists are walked arm by arm.
+enough for any number of lists. Where the arms before have nearly all of the mass, the difference would lose
+its digits: such lists are walked arm by arm.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Totals:
-    """Of each query. ``least``, ``most``: its smallest and largest prediction, 0 without any arm.
+    """Totals of each query. ``least``, ``most``: its smallest and largest prediction, 0 without any arm.
 
     Shapes: all (q,).
     """
@@ -46,7 +46,7 @@ class Totals:
     most: Vector
 
     def of(self, places: Rows) -> Totals:
-        """Those of some queries. Shapes: places (n,)."""
+        """The totals of some queries. Shapes: places (n,)."""
         columns = (self.top, self.mass, self.moment, self.least, self.most)
         return Totals(*(column[places] for column in columns))
 
@@ -109,7 +109,7 @@ def _predicted(scores: Matrix, lowest: Vector, highest: Vector, bounds: Bounds |
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SoftmaxWeights:
-    """Of each list: ``propensities`` t, and ``expected``, the mean prediction of what it would draw there.
+    """The propensities t of each list, and ``expected``, the mean prediction over the draws there.
 
     ``lost``: lists that have to be walked. Shapes: propensities, expected (n, k), lost (n,).
     """

@@ -1,17 +1,17 @@
-"""How much each stage of an experiment counts. A stage is all that was drawn with one share of the groups.
+"""Weights of the stages of an experiment. A stage is all decisions drawn with one share of the groups.
 
-If the share of a group falls while everybody earns more, as on a Friday, that group lacks Fridays, and the
+If the share of a group falls while everybody earns more, as on a Friday, the group lacks Fridays, and the
 plain means of the groups differ though nothing helped. So groups are compared within each stage, and the
 differences are joined.
 
 Notation
     n_s, n'_s   decisions of both groups in stage s
-    w_s         n_s n'_s / (n_s + n'_s), divided by their sum: what stage s counts
+    w_s         n_s n'_s / (n_s + n'_s), divided by their sum: the weight of stage s
     m_s, m'_s   mean rewards of the groups in it
 
 The mean of a group is the sum of w_s m_s, with the weights of the other group, so the joined difference is
-that of the means. Where rewards vary alike in all stages, each weight is inverse to the variance of the
-difference of its stage. They depend on counts and not on rewards, so they prefer no stage for its luck.
+the difference of the means. Where rewards vary alike in all stages, each weight is inverse to the variance of
+the difference of its stage. They depend on counts and not on rewards, so they prefer no stage for its luck.
 
 Source: Cochran, "Some methods for strengthening the common chi^2 tests" (1954); Mantel and Haenszel (1959)
 use the same weights.

@@ -1,6 +1,6 @@
-"""How much a log can tell about another policy: whether it shows what the other would show, and how evenly.
+"""Support of another policy in a log: whether its choices are shown, and how evenly.
 
-For notation see ``logged``. All of it is for each place, with the weights of the list down to it.
+For notation see ``logged``. All numbers are for each place, with the weights of the list down to there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Support:
 
     @property
     def decisions(self) -> int:
-        """How many there were."""
+        """The number of decisions."""
         return self.moments.count
 
     @property
@@ -49,10 +49,10 @@ class Support:
 
     @property
     def missing_share(self) -> Vector:
-        """About the probability with which the target makes decisions that the log could not hold (k,).
+        """About the target's probability of decisions which the log could not hold (k,).
 
-        It is 1 - the mean weight, which has mean 0 where every arm that the target draws could be drawn, and
-        varies around it. At least 0. What such decisions earn no estimator here can tell.
+        The share is 1 - the mean weight, with mean 0 where every arm of the target could be drawn, and at
+        least 0. No estimator here can tell the earnings of such decisions.
         """
         if not self.decisions:
             return np.zeros_like(self.zeros)
@@ -61,23 +61,25 @@ class Support:
 
 
 def nothing(places: int) -> Support:
-    """That of no decision."""
+    """The support without decisions."""
     return Support(moments.nothing(places), np.zeros(places))
 
 
 def of(logged: Logged) -> Support:
-    """That of some decisions. Cost: O(m k^2)."""
+    """The support in some decisions. Cost: O(m k^2)."""
     s = np.ones(logged.decisions) if logged.stands_for is None else logged.stands_for
     zeros: Vector = s @ (logged.weights == 0.0)
     return Support(moments.of(logged.weights, logged.stands_for), zeros)
 
 
 def widened(one: Support, places: int) -> Support:
-    """That of lists of more places, of which the last were always missing: they repeat the place before."""
+    """The support for lists of more places, of which the last were always missing: they repeat the place
+    before.
+    """
     more = np.minimum(np.arange(places), len(one.zeros) - 1)
     return Support(moments.mapped(one.moments, np.eye(len(one.zeros))[more]), one.zeros[more])
 
 
 def joined(one: Support, other: Support) -> Support:
-    """That of the decisions of both."""
+    """The support in the decisions of both."""
     return Support(moments.joined(one.moments, other.moments), one.zeros + other.zeros)

@@ -145,16 +145,16 @@ def joined_intervals(
 
 
 def _plain(interval: Interval | None) -> Interval | None:
-    """Of Python's numbers."""
+    """The interval with Python's numbers."""
     return None if interval is None else (float(interval[0]), float(interval[1]))
 
 
 class KeySums:
-    """By key of one group the number of its decisions and the sum of their rewards, in compact arrays.
+    """The number of decisions and the sum of rewards of one group, by key, in compact arrays.
 
-    ``least_new``: so many decisions at least are added to the others together.
-    Takes 24 bytes a key, and five times that for a moment. A key is known by a hash of 64 bits: that any two
-    of a million have the same has probability 3e-8, and they would count as one.
+    ``least_new``: least number of decisions added to the others together. Takes 24 bytes a key, and five
+    times that for a moment. A key is known by a hash of 64 bits: two of a million have the same one with
+    probability 3e-8, and would count as one.
     """
 
     def __init__(self, least_new: int = _LEAST_NEW) -> None:
@@ -229,7 +229,7 @@ class KeyIntervals:
         return True
 
     def intervals(self) -> GroupIntervals:
-        """What came of the looks so far."""
+        """The intervals of the looks so far."""
         return GroupIntervals(
             kind="asymptotic",
             decisions=self._looked_at,
@@ -242,7 +242,7 @@ class KeyIntervals:
         )
 
     def _within(self, interval: Interval | None, *, apart: bool = False) -> Interval | None:
-        """What of an interval is possible. ``apart``: it is of a difference."""
+        """The possible part of an interval. ``apart``: of a difference."""
         if interval is None or self._bounds is None:
             return interval
         low, high = self._bounds

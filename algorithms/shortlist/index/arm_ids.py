@@ -1,4 +1,4 @@
-"""Which arm each row of a table belongs to."""
+"""The arm of each row of a table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ArmIds(Sequence[str]):
 
     @classmethod
     def of_few(cls, ids: Sequence[str]) -> ArmIds:
-        """Those of so few rows that no more are appended: a block of their own size is made sooner."""
+        """The ids of few rows, without more to be appended: a block of their own size is made sooner."""
         if len(ids) > _BLOCK:
             named = cls()
             named.extend(ids)

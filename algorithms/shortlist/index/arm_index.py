@@ -32,9 +32,9 @@ _NAME, _FORMAT = "index", 2
 
 
 class SavedIndex(msgspec.Struct, frozen=True):
-    """How the arms of this ``digest`` are searched: see ``ArmIndex``.
+    """The saved structure over the arms of this ``digest``: see ``ArmIndex``.
 
-    ``structure``: what the ``Saving.save`` of its ``kind`` returned; None: there is none.
+    ``structure``: the result of ``Saving.save`` of its ``kind``; None: none.
     """
 
     digest: str

@@ -1,8 +1,8 @@
-"""Arrays that only grow, and arrays of strings that several processes can map.
+"""Growing arrays, and arrays of strings which several processes can map.
 
 Rows are only ever appended, so their arrays grow and are never rewritten: a snapshot of them stays valid.
 Strings (ids, values of fields) are kept as one array of bytes with offsets and sorted hashes,
-not as Python objects, so that processes of one service can map the same file. A list and a dictionary of a
+not as Python objects: processes of one service can map the same file. A list and a dictionary of a
 million strings would take 170 MB in each process.
 """
 
@@ -47,7 +47,7 @@ class MappedStrings:
 
     @classmethod
     def of(cls, strings: Iterable[str], count: int) -> MappedStrings:
-        """Of ``count`` strings. Cost: about a microsecond for each."""
+        """The mapped form of ``count`` strings. Cost: about a microsecond for each."""
         text = bytearray()
         ends, hashes = np.zeros(count + 1, dtype=np.int64), np.empty(count, dtype=np.uint64)
         for number, string in enumerate(strings):

@@ -1,8 +1,8 @@
-"""How long work in other threads takes turns, and is told to stop.
+"""Cancellation: long work in other threads takes turns, and can be told to stop.
 
 One thread of a process works at a time. Two at once would leave no core to the event loop on a machine with
-two, and requests would wait for whole time slices of the scheduler. Work that is long gives way to other work
-between its parts; what is short does not.
+two, and requests would wait for whole time slices of the scheduler. Long work gives way to other work between
+its parts; short work does not.
 """
 
 from __future__ import annotations

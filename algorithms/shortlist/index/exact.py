@@ -1,4 +1,4 @@
-"""Exact scans: of a whole table, and of the few rows that every search of a graph scans in addition to it.
+"""Exact scans: of a whole table, and of the few rows scanned beside every search of a graph.
 
 A scan multiplies all rows with the query. It is the only search of small catalogues, and the yardstick of all
 others, so its cost on this machine is measured here. An ``ExactOverlay`` scans a few rows beside a graph,
@@ -142,11 +142,12 @@ class ExactOverlay:
         any_gone: bool,
         least: float = -np.inf,
     ) -> Rows:
-        """Rows that could be the best ``k`` among the first len(gone) arms; those below ``least`` may lack.
+        """Rows with a chance among the best ``k`` of the first len(gone) arms; those below ``least`` may
+        lack.
 
         ``scaled`` (d,) is the query. ``error`` bounds the rounding error
-        of a product in working precision. ``gone`` (m,) marks the arms that died; ``any_gone`` False promises
-        that it marks none.
+        of a product in working precision. ``gone`` (m,) marks the dead arms; ``any_gone`` False promises
+        none.
         """
         features = self._features[: len(gone)]
         approximate = features @ scaled.astype(features.dtype, copy=False)

@@ -6,9 +6,9 @@ Layout (little-endian)
     8       magic and format version
     4 + n   length of the header, header (JSON)
     8 x arms    revision of every label
-    8 x arms    fingerprint of every label: the product of its features with a fixed vector, so that changed
+    8 x arms    fingerprint of every label: the product of its features with a fixed vector, by which changed
                 features are noticed
-    ...     what hnswlib wrote
+    ...     bytes of hnswlib
     32      BLAKE2b of everything before
 
 A file is written under another name and renamed. Reading copies hnswlib's part to a private file while the
@@ -51,9 +51,9 @@ _NAME = "graph"  # in the folder of a publication
 
 @dataclass(frozen=True, slots=True)
 class GraphHeader:
-    """What the graph was made from.
+    """The source of the graph.
 
-    ``last_revision``: arms of later revisions are fresh. ``cut_norm``: the largest norm that was left out.
+    ``last_revision``: arms of later revisions are fresh. ``cut_norm``: the largest norm left out.
     """
 
     dim: int
@@ -221,7 +221,7 @@ SAVING = Saving(_save, _load)
 
 
 def checksum_of(path: Path) -> str:
-    """What a graph file says of itself. Raises OSError."""
+    """The checksum in a graph file. Raises OSError."""
     with path.open("rb") as file:
         file.seek(max(os.fstat(file.fileno()).st_size - _DIGEST_BYTES, 0))
         return file.read().hex()
@@ -280,8 +280,7 @@ def _rows(
         return None
     older = live_rows[live_revisions <= header.last_revision]
     left_out = table.norms[np.setdiff1d(older, rows, assume_unique=True)]
-    # An arm that the graph left out may be longer now than all that were short enough to be left out: it
-    # could win.
+    # An arm left out of the graph may be longer now than all arms left out for their length: it could win.
     return rows if left_out.max(initial=0.0) <= header.cut_norm else None
 
 

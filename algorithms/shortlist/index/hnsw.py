@@ -1,24 +1,25 @@
-"""Approximate search: an HNSW graph on raw inner product over the arms that can win, exactly re-ranked.
+"""Approximate search: an HNSW graph on raw inner product over the arms with a chance to win, exactly
+re-ranked.
 
 Notation
     core        the arms in the graph: those whose norm is at least a measured cut
     label       position in the order of insertion, norms descending; never reused within a graph
     ef          length of the candidate list of a search: quality against time
     reserve     number of longest arms that can die before arms outside of the core begin to win
-    missing     how many more than that have died: as many substitutes are scanned
+    missing     how many more have died: as many substitutes are scanned
     head        the longest living arms of the core, scanned by every search
-    overlay     arms that are scanned exactly in addition to the graph: the head, substitutes
+    overlay     arms scanned exactly in addition to the graph: the head, substitutes
 
 The hubs of an inner product graph are its longest arms. Inserting by descending norm puts them first, and
-side by side in memory: at K = 10^6, d = 32 that finds at ef 64 what random order finds at ef 128.
+side by side in memory: at K = 10^6, d = 32 this order finds as much at ef 64 as random order at ef 128.
 
 Short arms never win, so they are left out. Which arms are short is measured on probes, and the reported
 recall counts every arm. If the longest arms died, shorter ones would win. So the core is chosen as if the
-reserve were dead already, and the longest of the arms that were left out stand by as substitutes.
+reserve were dead already, and the longest of the arms left out stand by as substitutes.
 
-A graph is never added to once it is searched (hnswlib #562, #590). Later arms are scanned beside it until it
-is built again, or until they are added to a copy. A deletion sets a flag in the graph, which searches read
-without a lock. That is safe: the flag is a byte of its own, and every result is checked against the snapshot
+No arm is added to a searched graph (hnswlib #562, #590). Later arms are scanned beside the graph until it is
+built again, or until they are added to a copy. A deletion sets a flag in the graph, which searches read
+without a lock. This is safe: the flag is a byte of its own, and every result is checked against the snapshot
 of the caller.
 
 The head is scanned because a graph can miss a long arm for one narrow range of queries, again and again
@@ -68,8 +69,8 @@ _MAX_WASTED_SHARE = 0.5  # of the arms of a graph: so many may be dead or too sh
 
 @dataclass(frozen=True, slots=True)
 class GraphTuning:
-    """How a graph is searched, see ``tuned``, ``tuned_for_lists`` and ``with_reserve`` of ``HnswGraph``; and
-    how good that was measured to be.
+    """The tuning of a graph's search, see ``tuned``, ``tuned_for_lists`` and ``with_reserve`` of
+    ``HnswGraph``; and its measured quality.
     """
 
     ef: int
@@ -84,10 +85,10 @@ class GraphTuning:
 class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
     """A graph over some rows of a table. Call ``tuned`` before searching it.
 
-    ``rows`` (n,): the row of every label. ``covered``: rows of the snapshot it was built over; later rows are
+    ``rows`` (n,): the row of every label. ``covered``: rows of the snapshot of the build; later rows are
     fresh. ``m``: links of an arm in the upper layers, twice as many in the lowest. ``ef_construction``: see
-    ``build``. ``number``: every graph that is built or loaded has its own. ``is_interim``: it was made for a
-    catalogue that was growing.
+    ``build``. ``number``: every built or loaded graph has its own. ``is_interim``: made for a growing
+    catalogue.
     """
 
     kind: ClassVar[IndexKind] = "hnsw"
@@ -141,12 +142,11 @@ class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
         return cls(index, rows, covered=table.rows, m=m, ef_construction=ef_construction)
 
     def grown(self, table: TableSnapshot, rows: Rows, build: Build) -> HnswGraph | None:
-        """A copy of this graph, with those of live ``rows`` (n,) that are not in it inserted in this order.
+        """A copy of this graph, with the missing ones of live ``rows`` (n,) inserted in this order.
 
-        It finds a little less at the same ef than one that is built, since its longest arms do not come
-        first. What this graph has and ``rows`` have not stays in it. None: that would be too much of it, or
-        some arm is much longer than all in it, or these have no length. To copy holds the GIL, .4 s for
-        1,000,000 arms.
+        The copy finds a little less at the same ef than a new graph, since its longest arms do not come
+        first. Arms of this graph outside of ``rows`` stay. None: too many would stay, or some arm is much
+        longer than all in the graph, or these have no length. To copy holds the GIL, .4 s for 1,000,000 arms.
         """
         is_alive = self._rows >= 0
         # Labels of the dead stay in the copy as flagged ones: hnswlib cannot take a node out.
@@ -212,7 +212,7 @@ class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
 
     @property
     def can_grow(self) -> bool:
-        """Whether so few of the longest arms died that those of the probes still win."""
+        """True if so few of the longest arms died that the probes' best arms still win."""
         return self.degradation.longest_dead <= self._few
 
     @property
@@ -231,8 +231,8 @@ class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
         self._head = ExactOverlay.labelled(table, self._rows[labels], labels)
 
     def refresh(self, table: TableSnapshot) -> None:
-        """Give the places of the dead in the head to the next longest arms. Cost: O(head) for each 16th of it
-        that died, and what died behind it.
+        """Give the places of the dead in the head to the next longest arms. Cost: O(head) for each dead 16th
+        of the head, and for deaths behind it.
         """
         gone, labels = self.degradation.gone, self._head.labels
         alive = labels[~gone[labels]]
@@ -451,7 +451,7 @@ class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
         self.degradation.answered(quality, labels, probes.groups, listed)
 
     def is_gone(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which of some rows below ``covered`` (n,) are arms of it that died."""
+        """A mask of the rows below ``covered`` (n,) which are dead arms of the graph."""
         labels = self._labels[rows]
         gone: NDArray[np.bool_] = (labels >= 0) & self.degradation.gone[labels]
         return gone

@@ -62,7 +62,7 @@ def insert(
 
 
 def copied(index: Any, labels: NDArray[np.int64], room: int) -> dict[str, Any]:
-    """Of what hnswlib makes a copy of a graph with ``room`` for so many arms. Label i is ``labels[i]``."""
+    """The arguments with which hnswlib makes a copy of a graph with ``room``. Label i is ``labels[i]``."""
     (state,) = index.__getstate__()
     external, internal = state["label_lookup_external"], state["label_lookup_internal"]
     # hnswlib has the labels twice: in a table, and beside each node. Both have to be the new ones.
@@ -81,11 +81,11 @@ def padded(dim: int) -> int:
 
 @contextmanager
 def huge_pages(size: int, maps: Path = _MAPS) -> Iterator[None]:
-    """Put the block of about ``size`` bytes that is allocated within into huge pages, if it is a large one.
+    """Put the block of about ``size`` bytes allocated inside into huge pages, if large.
 
     ``maps``: lists the memory of this process.
 
-    The block is to be used wholly, for a huge page is taken as one. Cost: a copy of what was written into it.
+    The block is to be used wholly, for a huge page is taken as one. Cost: a copy of its written bytes.
     """
     before = _mappings(maps) if size >= _LEAST else []
     yield

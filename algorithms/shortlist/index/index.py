@@ -1,21 +1,20 @@
-"""What an index structure is: the class that each extends. ``planner.OURS`` lists those that are tried.
+"""Index structures: the base class of all. ``planner.OURS`` lists the structures to try.
 
-A structure finds the rows of a table with the largest inner product. It has the rows that were alive when it
-was built, below ``covered``; ``Snapshot`` searches later rows beside it. To write one: make a subclass of
-``Index`` in a file of this folder, and add a row to ``planner.OURS``. What else it can do it says by
-extending other classes of this file as well: ``ProposingIndex``, ``RemeasuredIndex``, ``GrowingIndex``. The
-row says how it is written for the other processes of a service (``Saving``); without that they scan their
-arms where it serves.
+A structure finds the rows of a table with the largest inner product. Its rows were alive at the build, below
+``covered``; ``Snapshot`` searches later rows beside it. To write one: make a subclass of ``Index`` in a file
+of this folder, and add a row to ``planner.OURS``. Further capabilities are other base classes of this file:
+``ProposingIndex``, ``RemeasuredIndex``, ``GrowingIndex``. The row's ``Saving`` writes the structure for the
+other processes of a service; without one they scan their arms where it serves.
 
-Who calls it:
+The callers:
 
-- Searches call ``search``, and ``search_among`` of those that propose, from any thread, over snapshots of
+- Searches call ``search``, and ``search_among`` of proposing ones, from any thread, over snapshots of
   any moment.
 - The event loop calls ``tombstone`` (arms died), ``moved`` (a compaction renumbered the rows), ``refresh``
-  and what says how the structure is doing; searches in other threads may go on meanwhile.
-- The planner builds it, measures it on probes, and tells it by ``answered`` how good it was. It serves if it
-  is faster than the best exact search, and reaches the recall that the catalogue asks for. ``degradation``
-  counts what deaths do to it after that; a structure that has lost too much is scanned instead, and replaced.
+  and the measurements; searches in other threads may go on meanwhile.
+- The planner builds a structure, measures it on probes, and tells it the quality by ``answered``. A structure
+serves if faster than the best exact search, with the recall of the catalogue. ``degradation`` counts the
+losses by deaths afterwards; after too many the rows are scanned instead, and the structure is replaced.
 """
 
 from __future__ import annotations
@@ -45,18 +44,19 @@ Saved = TypeVar("Saved")
 
 
 def tell_nobody(share: float) -> None:
-    """Where nobody waits for a structure."""
+    """Tell the progress to nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """How a structure is built. One that needs nothing of it may ignore it.
+    """The way to build a structure, which may ignore it. One that needs nothing of it may ignore it.
 
     ``seed``    fixes what is drawn. ``threads``: to build with
-    ``check``   is to be called now and then: other work waits for that. It may raise to stop
-    ``advance``  is told now and then which share is built; none needs to tell it
-    ``load_from``, ``save_to``  the file that keeps it between runs; None: it is not read, or not written
-    ``growing``  what serves a catalogue that grows, to be added to where that can be; None: it is at rest
+    ``check``   to be called now and then: other work waits for the call, which may raise to stop
+    ``advance``  told the built share now and then; optional
+    ``load_from``, ``save_to``  the file which keeps the structure between runs; None: not read, or not
+                                written
+    ``growing``  the structure of a growing catalogue, to be extended if possible; None: at rest
     """
 
     seed: int
@@ -79,11 +79,11 @@ def file_of(path: Path | None, kind: IndexKind) -> Path | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationWriter:
-    """Where a structure is written for the other processes of a service.
+    """The place where a structure is written for the other processes of a service.
 
-    ``table``: whose rows it has; ``positions``: of these rows among those that the others have, -1 if gone.
-    ``folder``: for files of its own. ``last``: folder of the last publication; ``cache``: the file that keeps
-    a structure between runs. Both may have the same bytes already.
+    ``table``: of its rows; ``positions``: of these rows among those of the others, -1 if gone.
+    ``folder``: for files of its own. ``last``: folder of the last publication; ``cache``: the file with a
+    structure kept between runs. Both may have the same bytes already.
     """
 
     folder: Path
@@ -95,7 +95,8 @@ class PublicationWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicationReader:
-    """Where a structure is read that another process wrote. ``table``: its rows are numbered as there.
+    """The place where a structure written by another process is read. ``table``: its rows are numbered as
+    there.
 
     ``saved``: for ``read``, of JSON types. ``data``: the bytes of its arrays.
     ``covered``: see ``Index``.
@@ -108,17 +109,19 @@ class PublicationReader:
     covered: int
 
     def read(self, kind: type[Saved]) -> Saved:
-        """What ``Saving.save`` returned; its arrays have one dimension. Raises msgspec.ValidationError."""
+        """Decode the result of ``Saving.save``; its arrays have one dimension. Raises
+        msgspec.ValidationError.
+        """
         return unpacked(self.saved, kind, self.data)
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """How a structure is shared between processes.
+    """The way to share a structure between processes.
 
-    ``save``: write its own files, and return what msgspec encodes, with arrays. Raises OSError. ``load``:
-    the structure as it served. Raises OSError, RuntimeError: there is no room; ValueError, TypeError: it was
-    changed.
+    ``save``: write its own files, and return a value for msgspec, with arrays. Raises OSError. ``load``:
+    the structure as it served. Raises OSError, RuntimeError: there is no room; ValueError, TypeError: a
+    changed file.
     """
 
     save: Callable[[Any, PublicationWriter], Any]
@@ -129,11 +132,11 @@ class Index(ABC):
     """A structure over some rows of a table.
 
     ``kind``       as answers name it
-    ``covered``    rows of the snapshot it was built over: later rows are searched beside it
-    ``number``     every structure that is built has its own; it stays the same when rows are renumbered
-    ``degradation``  how good its answers were measured to be, and what deaths did to it since
+    ``covered``    rows of the snapshot of the build: later rows are searched beside
+    ``number``     every built structure has its own; unchanged when rows are renumbered
+    ``degradation``  the measured quality of its answers, and the losses by deaths since
 
-    ``is_exact``   every answer has the best arms. Then it is measured only for its speed
+    ``is_exact``   every answer has the best arms. Then only the speed is measured
     """
 
     kind: ClassVar[IndexKind]
@@ -158,7 +161,7 @@ class Index(ABC):
         """
 
     def leaves_to_scan(self, k: int) -> bool:  # noqa: ARG002 - of those that do
-        """Whether it never answers a search for so many rows, since a scan takes less time."""
+        """Return whether searches for so many rows are left to a scan, which takes less time."""
         return False
 
     # What it has.
@@ -180,7 +183,7 @@ class Index(ABC):
 
     @abstractmethod
     def tombstone(self, rows: Rows) -> None:
-        """Rows have died; those that it does not have, or that died before, are ignored."""
+        """Note dead rows; unknown ones, and rows dead before, are ignored."""
 
     @abstractmethod
     def moved(self, position: Rows, covered: int) -> Index:
@@ -194,7 +197,7 @@ class Index(ABC):
 
     @property
     def quality(self) -> Quality:
-        """How good its answers are at the least."""
+        """The quality of its answers at the least."""
         return self.degradation.quality
 
     def refresh(self, table: TableSnapshot) -> None:  # noqa: B027 - of those that have something to do
@@ -202,11 +205,11 @@ class Index(ABC):
 
 
 class ProposingIndex(Index):
-    """Its searches propose arms that are scored again, so that asking for more finds more. Filters use it."""
+    """Its searches propose arms, which are scored again: a larger request finds more. Used by filters."""
 
     @abstractmethod
     def search_among(self, query: Vector, count: int, let_in: NDArray[np.bool_]) -> Rows | None:
-        """Of about the best ``count`` rows those that are let in; None where it reached fewer than ``count``.
+        """The matching ones of about the best ``count`` rows; None where fewer than ``count`` were reached.
 
         Shapes: let_in (rows of the table,) -> (m,).
         """
@@ -224,7 +227,7 @@ class RemeasuredIndex(Index):
 
     @abstractmethod
     def is_gone(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which of some rows below ``covered`` (n,) are arms of it that died."""
+        """A mask of the rows below ``covered`` (n,) which are dead arms of the structure."""
 
     @abstractmethod
     def scan_lists(self) -> None:
@@ -232,9 +235,9 @@ class RemeasuredIndex(Index):
 
 
 class GrowingIndex(Index):
-    """Arms that come can be added to a copy of it, by whoever builds its kind (``Build.growing``).
+    """New arms can be added to a copy of the structure, by the builder of its kind (``Build.growing``).
 
-    ``is_interim``: it was made in a hurry while the catalogue was growing, and is to be replaced.
+    ``is_interim``: made in a hurry while the catalogue was growing, and to be replaced.
     """
 
     is_interim: bool = False
@@ -242,4 +245,4 @@ class GrowingIndex(Index):
     @property
     @abstractmethod
     def can_grow(self) -> bool:
-        """Whether they still can."""
+        """True if arms can still be added."""

@@ -3,12 +3,12 @@
 Notation
     m, d        rows of the file, dimension
     n           centroids; the rows nearest to one of them are its list
-    probed      lists that a search reads: those of the centroids of largest inner product with the query
+    probed      lists read by a search: of the centroids of largest inner product with the query
 
-To insert an arm into a graph takes fifty times as long as to find its centroid. So an inverted file is what
-a program builds that runs for a short while. How many lists are read is measured on probes: the least
-that find the best row of as many probes as the target asks for. Where reading all rows is no slower, all are;
-also when the best rows of many probes died.
+To insert an arm into a graph takes fifty times as long as to find its centroid. So an inverted file serves
+programs with a short run. The number of lists to read is measured on probes: the least with the best row of
+as many probes as the target asks for. Where reading all rows is no slower, all are; also when the best rows
+of many probes died.
 
 Source: Jegou, Douze and Schmid, Product Quantization for Nearest Neighbor Search (2011), section IV, without
 the codes: the rows are compared as they are.
@@ -155,7 +155,7 @@ class InvertedFile(Index):
         return inverted_file
 
     def save(self, to: PublicationWriter) -> SavedLists:  # noqa: ARG002 - it has no file of its own
-        """What is kept of it, where all of its rows live."""
+        """The saved form of the file, where all of its rows live."""
         return SavedLists(
             self.rows, self.starts, self.centroids.points.ravel(), self.probed, self.probed_for_lists
         )
@@ -203,8 +203,8 @@ class InvertedFile(Index):
             self.probed_for_lists = max(tenth, self.probed), max(hundredth, self.probed)
 
     def _least_probed(self, queries: Matrix, rows: Rows, target: float) -> int:
-        """How many lists have that share of ``rows`` (n,), each for its one of ``queries`` (n, d), and of one
-        standard error more.
+        """The least number of lists with this share of ``rows`` (n,), each for its one of ``queries`` (n,
+        d), and with one standard error more.
         """
         positions = self._positions[rows]
         in_lists = np.flatnonzero(positions >= 0)
@@ -216,7 +216,7 @@ class InvertedFile(Index):
         return int(np.quantile(before, share, method="higher")) + 1 if len(in_lists) else 1
 
     def _probed_for(self, k: int) -> int | None:
-        """How many lists are read for the ``k`` best rows, None: all."""
+        """The number of lists to read for the ``k`` best rows, None: all."""
         if self.degradation.is_degraded or k > LONGEST_LIST:
             return None
         return self.probed if k == 1 else self.probed_for_lists[k > LIST]
@@ -242,9 +242,9 @@ class InvertedFile(Index):
         return rows
 
     def _products(self, scaled: Working, probed: int | None) -> tuple[Working, Rows, Rows]:
-        """Approximate scores of the rows that are read, -inf of the dead.
+        """Approximate scores of the read rows, -inf of the dead.
 
-        Of the i-th list: where it ends in the file, and where it ends among the scores.
+        And the end of the i-th list, in the file and among the scores.
         """
         state = self.degradation
         if probed is None:

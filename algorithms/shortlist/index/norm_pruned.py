@@ -110,7 +110,7 @@ def _side_by_side(table: TableSnapshot, rows: Rows) -> Working:
 
 
 class NormBlocks(Index):
-    """The rows of a snapshot that were alive when it was built, in blocks of descending norm.
+    """The living rows of a snapshot at the build, in blocks of descending norm.
 
     Deaths neither spoil its answers nor slow it down. ``rows`` (n,): these living rows
     alone, below ``covered``. The blocks double from ``first`` rows to ``largest``.

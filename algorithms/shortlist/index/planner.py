@@ -5,10 +5,10 @@
     hnsw            approximate; takes longer to build than all searches of a small catalogue would gain
 
     1. A catalogue of fewer than 500,000 numbers (arms times dimension) is scanned.
-    2. Of the two exact searches the faster one is kept. It serves if it takes no longer than scanning 500,000
-       numbers.
-    3. Otherwise what the candidates list is built and measured against it: of a graph ``quality`` decides
-       which ef it serves with, if any.
+    2. Of the two exact searches the faster one is kept, and serves if it takes no longer than scanning
+    500,000 numbers.
+    3. Otherwise the candidates are built and measured against it: of a graph ``quality`` decides the ef for
+    serving, if any.
 
 Why 500,000: Gaussian and unit arms of dimension 8 to 64 were searched at ef 32 and more. A graph over 320,000
 numbers took longer than the scan each time (speedup .2 to .9); over 640,000 it was the faster one mostly (.9
@@ -78,10 +78,10 @@ _SUBSTITUTES = 15  # for each arm of the reserve
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was decided for a catalogue of ``size`` arms, and what was measured (times in microseconds).
+    """The decision for a catalogue of ``size`` arms, and its measurements (times in microseconds).
 
-    ``scan_us``: a plain scan; ``expected_us``: a search of what was decided for. ``recent_probes``: how many
-    probes were recent queries; the others follow from the seed.
+    ``scan_us``: a plain scan; ``expected_us``: a search of the chosen structure. ``recent_probes``: number of
+    recent queries among the probes; the others follow from the seed.
     """
 
     kind: IndexKind
@@ -97,19 +97,18 @@ class Plan:
     reason: str = SMALL
 
     def is_outgrown(self, arms: int) -> bool:
-        """Whether the catalogue has so many more or fewer arms that another plan is due."""
+        """True if the catalogue has so many more or fewer arms that another plan is due."""
         return not self.size / GROWTH <= arms <= self.size * GROWTH
 
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """What a catalogue's owner may fix; the rest is measured.
+    """The choices of a catalogue's owner; all else is measured.
 
     ``m``: links of an arm in the HNSW graph. ``ef_construction``, ``ef_search``: lengths of the candidate
     lists of an insertion and of a search; ``ef_search`` None: chosen by measuring. ``shortlist``: number of
-    arms that the graph proposes and that are scored again in float64. ``target_recall``: share of the queries
-    whose best arm is to be found.
-    Raises InvalidParameter (m outside 2..256, target_recall outside .8...999, the others below 1).
+    proposed arms, scored again in float64. ``target_recall``: share of the queries whose best arm is to be
+    found. Raises InvalidParameter (m outside 2..256, target_recall outside .8...999, the others below 1).
     """
 
     kind: str = "auto"  # or "exact", or the kind of a candidate
@@ -146,7 +145,7 @@ def probe_generator(seed: int) -> np.random.Generator:
 
 
 def is_small(table: TableSnapshot, small_numbers: int) -> bool:
-    """Whether the catalogue has so few numbers that no index is tried."""
+    """Return whether the catalogue has too few numbers for an index."""
     return table.live * table.dim < small_numbers
 
 
@@ -161,12 +160,12 @@ def plan(
     small_numbers: int = SMALL_NUMBERS,
     least_probes: int = LEAST_PROBES,
 ) -> tuple[Plan, Index | None]:
-    """Measure, build what is needed as ``build`` says, decide.
+    """Measure, build the needed structures as ``build`` says, and decide.
 
-    ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
-    ``candidates``: structures that are tried; None: ``OURS``. ``small_numbers``: fewer are scanned.
-    ``least_probes``: a plan is measured by so many queries at least.
-    Of a catalogue that grows the plan serves for a short while only. So it is quick, and its graph is small.
+    ``recent``: queries served lately, each (d,); half of the probes are taken from them. ``candidates``:
+    structures to try; None: ``OURS``. ``small_numbers``: fewer are scanned. ``least_probes``: a plan is
+    measured by so many queries at least. For a growing catalogue the plan serves for a short while only. So
+    it is quick, and its graph is small.
     """
     candidates = OURS if candidates is None else candidates
     is_forced = any(options.kind == candidate.kind for candidate in candidates)
@@ -206,7 +205,7 @@ def _probes_for(table: TableSnapshot, is_growing: bool, least_probes: int) -> in
 
 
 def _faster_exact(table: TableSnapshot, plain: ExactSearch, probes: Probes) -> ExactSearch:
-    """Norm-pruned search if it is faster than the plain scan; it is tried only if the norms promise that."""
+    """Norm-pruned search if faster than the plain scan; tried only if the norms promise so."""
     norms = np.sort(table.norms[table.live_rows])
     # by Cauchy-Schwarz no shorter arm can be the best one of its probe
     least = probes.best / np.linalg.norm(probes.queries, axis=1)
@@ -230,9 +229,9 @@ def _faster_exact(table: TableSnapshot, plain: ExactSearch, probes: Probes) -> E
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a structure is built for: arms, what their owner asked for, and probes whose best arms are known.
+    """The task of a structure: arms, their owner's options, and probes with known best arms.
 
-    ``build``: how. ``exact``: the search that it has to be faster than.
+    ``build``: how. ``exact``: the search to beat.
     """
 
     table: TableSnapshot
@@ -243,15 +242,15 @@ class Task:
 
     @property
     def is_forced(self) -> bool:
-        """Whether the owner asked for this structure, however large the catalogue is."""
+        """True if the owner asked for this structure, however large the catalogue is."""
         return self.options.kind != "auto"
 
 
 def measured(task: Task, index: Index, build_s: float) -> tuple[Plan, Index | None]:
-    """The plan of an approximate structure that needs no tuning, if it may serve; else the exact search's.
+    """The plan of an approximate structure without tuning, if it may serve; else the exact search's.
 
-    It serves if it reaches the target of the catalogue, and is 1.25 times as fast, or asked for by the owner.
-    Cost: a search and an exact one for each probe.
+    A structure serves if it reaches the target of the catalogue, and is 1.25 times as fast, or asked for by
+    the owner. Cost: a search and an exact one for each probe.
     """
     table, probes, target = task.table, task.probes, task.options.target_recall
 
@@ -270,13 +269,12 @@ def measured(task: Task, index: Index, build_s: float) -> tuple[Plan, Index | No
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A structure that the planner tries. ``kind``: as an owner asks for it.
+    """A structure for the planner to try. ``kind``: its name for owners.
 
-    ``attempt`` builds and measures one. It returns its plan and it, or the plan of the exact search, with the
-    reason, and that search's own structure. ``measured`` does that for a structure without tuning.
-    ``saving``: how other processes get it; None: where it serves they scan.
-    ``missing``: what is to be installed before it can be built; None: nothing. Catalogues that ask for it are
-    refused until then.
+    ``attempt`` builds and measures one. It returns the plan and the structure, or the plan of the exact
+    search, with the reason, and the exact search's own structure. ``measured`` does so for a structure
+    without tuning. ``saving``: the way to other processes; None: they scan where it serves. ``missing``: the
+    package to be installed before a build; None: none. Catalogues of this kind are refused until then.
     """
 
     kind: IndexKind
@@ -414,7 +412,7 @@ def core(table: TableSnapshot, probes: Probes) -> Core:
 
 
 def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
-    """How many of the longest arms may die before arms outside of the core begin to win.
+    """The number of longest arms which may die before arms outside of the core begin to win.
 
     Few while the catalogue ``is_growing``: then it will soon be planned again.
     """
@@ -426,7 +424,7 @@ OURS = (Candidate("hnsw", _with_graph, graph_file.SAVING),)
 
 
 def saving_of(kind: IndexKind, candidates: Sequence[Candidate] = OURS) -> Saving | None:
-    """How a structure of this kind is written and read; None: it is not."""
+    """The ``Saving`` of a kind of structure; None: the kind is not shared."""
     savings = {candidate.kind: candidate.saving for candidate in candidates}
     return savings.get(kind, norm_pruned.SAVING if kind == NormBlocks.kind else None)
 

@@ -6,11 +6,11 @@ Notation
     recall      share of the probes whose best arm was found
     ratio       score found / best score; 1 - (best - found) / |best| when the best score is negative
 
-An index is timed against an exact search, alternately: some probes by the one, some by the other. What
-slows the machine down for a while then slows both down, and leaves their ratio as it is.
+An index is timed against an exact search, alternately: some probes by the one, some by the other. Other load
+on the machine then slows both down, and leaves their ratio unchanged.
 
-Times are processor times of the calling thread. So waiting for a core, or for the interpreter lock that the
-event loop holds, does not count. Further threads of BLAS are not counted either; in the service it has one.
+Times are processor times of the calling thread. So waiting for a core, or for the interpreter lock, does not
+count. Further threads of BLAS are not counted either; in the service it has one.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Probes:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How well a search answered the probes. ``recall_error`` is the standard error of the recall.
+    """The quality of a search's answers to the probes. ``recall_error`` is the standard error of the recall.
 
-    ``recall_at_10``, ``recall_at_100``: the share that a list of so many has of the arms that belong in it.
+    ``recall_at_10``, ``recall_at_100``: the share of the right arms in a list of so many.
     """
 
     recall_at_1: float
@@ -112,12 +112,12 @@ class Trial:
 
     @property
     def least(self) -> Quality:
-        """What may be told of it."""
+        """The quality which may be told."""
         return self.worst or self.quality
 
     @property
     def speedup(self) -> float:
-        """How many times as fast as the best exact search."""
+        """The speed relative to the best exact search."""
         return self.exact_us / self.us
 
 
@@ -247,7 +247,7 @@ def worst_of(answers: Sequence[TopK], probes: Probes) -> Quality | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactLists:
-    """What belongs in the longest lists: up to 100 ``rows`` for each of ``queries`` (n, d), best first.
+    """The right longest lists: up to 100 ``rows`` for each of ``queries`` (n, d), best first.
 
     ``groups`` (n,): of the queries.
     """
@@ -260,7 +260,7 @@ class ExactLists:
     def of(
         cls, table: TableSnapshot, queries: Matrix, groups: Groups, *, last: int | None = None
     ) -> ExactLists:
-        """Of the rows below ``last``. Cost: K d reads for each query."""
+        """The lists of rows below ``last``. Cost: K d reads for each query."""
         rows = [scan(table, query, LONGEST_LIST).rows for query in queries]
         return cls(queries, rows if last is None else [row[row < last] for row in rows], groups)
 
@@ -341,7 +341,7 @@ def processor_clock() -> Callable[[], float]:
 
 
 def quality_of(answers: Sequence[TopK], probes: Probes) -> Quality:
-    """How good the answers to the probes are: those of a search for the best arm."""
+    """The quality of the answers to the probes, of a search for the best arm."""
     scale = np.abs(probes.best)
     missing = probes.best - np.array([answer.scores[0] for answer in answers])
     ratio = 1.0 - np.divide(missing, scale, out=np.zeros_like(scale), where=scale > 0.0)

@@ -1,27 +1,27 @@
-"""How good a graph is: the rule that chooses its ef, and how much deaths of arms degrade it.
+"""Quality of a graph: the rule for its ef, and the degradation by deaths of arms.
 
-``choose_ef`` decides by measured values alone which ef a graph serves with, or that it does not serve.
-``Degradation`` counts what deaths cost afterwards: dead arms slow a search down, and after many deaths arms
-win that the graph was not measured on.
+``choose_ef`` decides by measured values alone about the ef of a graph, or against the graph. ``Degradation``
+counts the costs of deaths afterwards: dead arms slow a search down, and after many deaths other arms win than
+those of the measurement.
 
 Notation
     label       an arm of the graph, the longest first; the labels of the substitutes follow
     ef          length of the candidate list of a search: quality against time
     recall      share of the probes whose best arm was found
-    target      the recall that the catalogue's owner wants
+    target      the recall wanted by the catalogue's owner
     ratio       score found / best score, mean over the probes
     speedup     time of the best exact search / time of a search of the graph, timed alternately
     FLOOR       recall .80 and ratio .99: a graph below it never serves
     load        expected number of dead arms among the ef nearest of a query
-    reserve     number of longest arms that can die before arms outside of the graph begin to win
-    missing     how many more than that have died: as many substitutes are scanned
+    reserve     number of longest arms which can die before arms outside of the graph begin to win
+    missing     how many more have died: as many substitutes are scanned
     lost        share of the probes, in the worst group of probes, whose best arm died since they were
-                answered: what is found in its place was not measured. Likewise of the arms of their lists
+                answered: its successor was not measured. Likewise of the arms of their lists
 
 The rule
-    1. Among all ef that reach the target and have a speedup of at least 1.25: the one of largest speedup.
-       To reach it is to have that recall by at least one standard error, and a ratio of .998. On queries that
-       were served, counted for themselves, a standard error less than the target is enough.
+    1. Among all ef with the target and a speedup of at least 1.25: the one of largest speedup. To reach the
+    target is to have its recall by at least one standard error, and a ratio of .998. On served queries,
+    counted for themselves, a standard error less than the target is enough.
     2. If there is none: no graph.
     Where the owner asked for a graph, no speedup is demanded. If no ef reaches the target then, the largest
     one above the FLOOR serves.
@@ -71,7 +71,7 @@ def choose_ef(trials: Mapping[int, Trial], target: float, *, forced: bool = Fals
 
 
 def is_settled(trial: Trial, target: float, *, forced: bool = False) -> bool:
-    """Whether no larger ef than that of the ``trial`` would be chosen, so that none need be measured.
+    """Return whether no larger ef than the ``trial``'s would be chosen, and none need be measured.
 
     A larger ef takes longer and finds more.
     """
@@ -84,21 +84,21 @@ def _is_good(trial: Trial, target: float) -> bool:
 
 
 def reaches(quality: Quality, target: float) -> bool:
-    """Whether the target is reached, though the recall on other probes were one standard error less."""
+    """Return whether the target is reached, even with the recall on other probes one standard error less."""
     return quality.recall_at_1 - quality.recall_error >= target and quality.ratio_mean >= LEAST_RATIO
 
 
 def falls_short(quality: Quality, target: float) -> bool:
-    """Whether a graph that reached the target once does so no longer.
+    """Return whether a graph no longer reaches the target.
 
-    It falls short if it would though the recall were one standard error more: what serves is not dropped for
-    the chance of one measurement.
+    A graph falls short if it would even with the recall one standard error more: it is not dropped for the
+    chance of one measurement.
     """
     return quality.recall_at_1 + quality.recall_error < target or not is_above_floor(quality)
 
 
 def is_above_floor(quality: Quality) -> bool:
-    """Whether a graph that the owner asked for may serve below the target."""
+    """Return whether a graph asked for by the owner may serve below the target."""
     return quality.recall_at_1 >= FLOOR[0] and quality.ratio_mean >= FLOOR[1]
 
 
@@ -182,7 +182,7 @@ class Degradation:
 
     @property
     def slowdown(self) -> float:
-        """How many times as long a search of the graph takes, with its dead, as when it was measured."""
+        """The time of a search with the dead arms, relative to the measured one."""
         return 1.0 / max(1.0 - self.load_share, 1.0 / _MOST_PASSED)
 
     @property
@@ -206,24 +206,24 @@ class Degradation:
 
     @property
     def quality(self) -> Quality:
-        """How good answers are at the least: as if nothing was found in the place of what is lost."""
+        """The quality at the least: as if nothing was found in the place of lost arms."""
         return self.measured.less(*self._losses) if self._losses else self.measured
 
     def has_lost(self, k: int) -> bool:
-        """Whether so much of lists of ``k`` died that nobody knows what is found in its place."""
+        """Return whether too much of lists of ``k`` died since the measurement."""
         return len(self._losses) > 1 and self._losses[1 if k <= LIST else 2] > _MOST_LOST
 
     @property
     def is_unknown(self) -> bool:
-        """Whether so many died since the recall was measured that it should be measured again."""
+        """True if enough arms died since the recall was measured for another measurement."""
         return max(self._losses, default=0.0) > _LOST or self.unmeasured > max(_DEAD * self.arms, _LEAST_DEAD)
 
     @property
     def is_degraded(self) -> bool:
-        """Whether all arms are to be read.
+        """True if all arms are to be read.
 
-        More are missing than can be substituted, or most queries may lean on what died, or a measurement says
-        that too little is found.
+        More are missing than can be substituted, or most queries may lean on dead arms, or a measurement
+        found too little.
         """
         return self.missing > self.substitutes or self.lost > _MOST_LOST or not is_above_floor(self.measured)
 

@@ -25,17 +25,17 @@ class SearchedTable:
 
     @property
     def fresh(self) -> int:
-        """How many rows came after the structure was built."""
+        """The number of rows added after the structure was built."""
         return self.table.rows - self.structure.covered if self.structure is not None else 0
 
     @property
     def kind(self) -> IndexKind:
-        """What searches it."""
+        """The kind of the searching structure."""
         return self.structure.kind if self.structure is not None else "exact"
 
     @property
     def is_exact(self) -> bool:
-        """Whether every search compares all arms, or those that it leaves out cannot win."""
+        """True if every search compares all arms, or those left out cannot win."""
         return self.structure is None or self.structure.is_exact
 
     @property

@@ -1,7 +1,7 @@
-"""The format of what processes share: files of numbers that they map, written once, and never changed.
+"""The format of shared files: mapped files of numbers, written once, and never changed.
 
-They are for the owner's eyes only. What a process reads of them is in memory once for all processes, and what
-it writes is its own (copy on write). A file may be longer than what is in it: that room takes no space on
+They are for the owner's eyes only. Pages read by processes are in memory once for all of them, and written
+ones are the process's own (copy on write). A file may be longer than its content: the room takes no space on
 disk and is not read.
 """
 
@@ -102,7 +102,7 @@ def digest_of(*parts: bytes | Array) -> str:
 
 
 class ArrayPlace(msgspec.Struct, frozen=True, array_like=True):
-    """Where an array is in a file: its type, its first byte, how many numbers it has."""
+    """The place of an array in a file: its type, its first byte, its count of numbers."""
 
     dtype: str
     begin: int
@@ -154,9 +154,9 @@ def write_packed(
 
 
 def read_packed(folder: Path, name: str, kind: type[Contents], *, number: int) -> tuple[Contents, Array]:
-    """What ``write_packed`` wrote: its contents, and the bytes of the file.
+    """Read the files of ``write_packed``: the contents, and the bytes of the file.
 
-    Raises OSError, ValueError (it was changed, or has another format).
+    Raises OSError, ValueError (a changed file, or another format).
     """
     data_name, header_name = packed_names(name)
     try:
@@ -172,7 +172,7 @@ def read_packed(folder: Path, name: str, kind: type[Contents], *, number: int) -
 
 
 def unpacked(contents: Any, kind: type[Contents], data: Array) -> Contents:
-    """What ``write_packed`` was given, from JSON types and ``data``. Its arrays have one dimension.
+    """Decode the argument of ``write_packed``, from JSON types and ``data``. Its arrays have one dimension.
 
     Raises msgspec.ValidationError.
     """

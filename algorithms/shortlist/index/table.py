@@ -5,13 +5,13 @@ Notation
     row         position in the arrays: a replaced arm is a dead row and a new one at the end
     tombstone   entry of ``dead``, the log of rows that died, in the order of their deaths
 
-Rows and tombstones are only ever appended, and an array that is full is copied into a larger one. So a
-snapshot is two lengths and some references: it costs nothing, and stays true whatever happens afterwards.
-The two logs are also the journal of everything that was done since an earlier snapshot.
+Rows and tombstones are only ever appended, and a full array is copied into a larger one. So a snapshot is two
+lengths and some references: free of cost, and true whatever happens afterwards. The two logs are also the
+journal of all changes since an earlier snapshot.
 
-To copy a million rows takes a good part of a second. So the larger arrays of a table that is not small are
-made before they are needed, and every append copies a few rows for each that it brings: by the time that the
-table is full they are all there. Until then both are in memory.
+To copy a million rows takes a good part of a second. So the larger arrays of a table are made ahead of need,
+unless it is small, and every append copies a few rows for each new one: when the table is full all are there.
+Until then both are in memory.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ _NUMBERS = count()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Renumbering:
-    """How a compaction renumbered the rows of a table: row r became ``positions[r]``, -1 if it is gone."""
+    """The renumbering of a table's rows by a compaction: row r became ``positions[r]``, -1 for a row which
+    is gone.
+    """
 
     number: int
     positions: NDArray[np.int32]
@@ -271,7 +273,7 @@ class ArmTable:
 
     @property
     def is_as_mapped(self) -> bool:
-        """Whether it has the mapped rows alone, all alive."""
+        """True if the table has the mapped rows alone, all alive."""
         return len(self._ids) == self._ids.mapped > 0 and not self._tombstones
 
     @property
@@ -328,8 +330,8 @@ class ArmTable:
         last = self._tombstones + len(rows)
         self._dead = grown(self._dead, last, used=self._tombstones)
         self._dead[self._tombstones : last] = rows
-        # The place among the dead, not a flag: a snapshot of earlier compares it with the number of deaths
-        # that it knows, and sees the row alive.
+        # The place among the dead, not a flag: an earlier snapshot compares the place with its own number of
+        # deaths, and sees the row alive.
         self._columns.died[rows] = np.arange(self._tombstones, last)
         # rows that were copied ahead are not copied again, so their deaths are noted in both
         if self._larger is not None:
@@ -352,8 +354,8 @@ class ArmTable:
     def matched(self, other: TableSnapshot) -> Rows:
         """Make this new table one of the live arms of ``other``.
 
-        Arms that it has and ``other`` has not die here; those that only ``other`` has are appended. Returns
-        the row here of every row of ``other``, -1 for the dead. Revisions are of one arm each.
+        Arms missing in ``other`` die here; arms only in ``other`` are appended. Returns the row here of every
+        row of ``other``, -1 for the dead. Revisions are of one arm each.
         """
         rows, revisions = other.live_rows, self._columns.revisions[: len(self._ids)]
         wanted = other.revisions[rows]
@@ -532,7 +534,7 @@ def laid_out(numbers: Working, rows: int, dim: int) -> Working:
 
 
 def is_dimension_major(dim: int) -> bool:
-    """Whether the numbers of one dimension are side by side, not those of one row."""
+    """Return whether the numbers of one dimension are side by side, not those of one row."""
     return dim <= _DIMENSION_MAJOR
 
 

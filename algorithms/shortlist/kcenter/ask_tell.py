@@ -1,4 +1,4 @@
-"""The campaign of NS-TS, NS-UCB and NS-TandS: ask for pairs, tell what was answered, see where it stands.
+"""The campaign of NS-TS, NS-UCB and NS-TandS: ask for pairs, tell the answers, see the progress.
 
     state = ns_ts.start(n=25, k=3, delta=0.1, noise_std=0.1, rng=rng)
     while not state.done:
@@ -8,8 +8,8 @@
 
 Every function returns a new state and does not change the old one. When nothing in the answers is new,
 ``tell`` returns the same state. Answers may come in any order, late or never, and from any number of clients;
-of several answers to one query the first counts. A pair whose queries stay open is asked again when it is the
-pair that the next choice depends on.
+of several answers to one query the first counts. A pair whose queries stay open is asked again when the next
+choice depends on it.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class CenterProgress:
-    """Where a campaign stands.
+    """The progress of a campaign.
 
     ``centers`` are those found so far, in order, and ``guarantee`` is theirs. ``radius`` estimates max over v
-    of min over s of d(v, s) on the scale of the answers, from the pairs that were answered; None without
-    answers. Nothing is asked about the last centre, so the radius of all centres is smaller, up to noise.
-    ``issued`` counts the queries, ``observed`` the answers.
+    of min over s of d(v, s) on the scale of the answers, from the answered pairs; None without answers.
+    Nothing is asked about the last centre, so the radius of all centres is smaller, up to noise. ``issued``
+    counts the queries, ``observed`` the answers.
     """
 
     centers: tuple[int, ...]

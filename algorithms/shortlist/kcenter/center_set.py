@@ -1,4 +1,4 @@
-"""What a k-center algorithm returns, and the rules that all of them share: arguments, ties, greedy's order.
+"""Results of k-center algorithms, and their common rules: arguments, ties, greedy's order.
 
 Notation
     n, m, k     number of points, of coordinates, of centres
@@ -28,12 +28,12 @@ Points = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class CenterSet:
-    """Centres in the order they were chosen, and what they cost.
+    """Centres in the order of choice, and their cost.
 
     ``radius`` is max over v of |x_v - nearest centre|, a root distance, or an upper bound of it where
     ``radius_kind`` says so. ``reads`` counts the coordinates read, once for each pair of points;
     ``exhaustive_reads`` is n m k, what a scan reads. The guarantee is ``exact`` for greedy's own centres; its
-    epsilon means that every centre had d(v, S) >= max - epsilon when it was chosen. Shapes: centers (k,).
+    epsilon means: every centre had d(v, S) >= max - epsilon when chosen. Shapes: centers (k,).
     """
 
     centers: Rows

@@ -65,10 +65,9 @@ def blocked(
 ) -> Coordinates:
     """Lay ``points`` out in blocks of ``width`` permuted coordinates.
 
-    ``scale`` bounds every |x_v,j - x_u,j|^2; if it is None, it is computed from the ranges of the
-    coordinates.
-    Shapes: points (n, m), float32 or float64. Cost: reads and writes everything once, n m; do it once for
-    many calls. Raises: InvalidShape, NonFinite, InvalidParameter (no points, scale < 0, width < 1).
+    ``scale`` bounds every |x_v,j - x_u,j|^2; None: computed from the ranges of the coordinates. Shapes:
+    points (n, m), float32 or float64. Cost: reads and writes everything once, n m; do it once for many calls.
+    Raises: InvalidShape, NonFinite, InvalidParameter (no points, scale < 0, width < 1).
     """
     check_points(points)
     checks.in_range("width", width, least=1)

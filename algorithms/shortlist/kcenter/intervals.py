@@ -74,7 +74,7 @@ def interval(
 
 
 def is_proven(kind: IntervalMethod) -> bool:
-    """Whether the interval ``kind`` keeps its promise by proof."""
+    """Return whether the interval ``kind`` keeps its promise by proof."""
     return kind != "experiment"
 
 
@@ -104,8 +104,9 @@ def kl(mean: Vector, t: Counts, j: Counts, share: float) -> Bounds:
 def _kl_upper(mean: Matrix, allowed: Vector) -> Matrix:
     """Return the largest q with kl(mean, q) <= allowed, or slightly more: (2, r), (r,) -> (2, r).
 
-    kl(mean, .) is convex, so Newton's method that starts outside the interval stays outside. It starts at the
-    smaller of two upper bounds: Pinsker's, and that of kl(p, q) >= p log p + (1-p) log(1-p) - (1-p) log(1-q).
+    kl(mean, .) is convex, so Newton's method from outside the interval stays outside. It starts at the
+    smaller of two upper bounds: Pinsker's, and the one of kl(p, q) >= p log p + (1-p) log(1-p) - (1-p)
+    log(1-q).
     """
     rest = 1.0 - mean
     entropy = -xlogy(mean, mean) - xlogy(rest, rest)

@@ -1,4 +1,4 @@
-"""What the answers so far tell about every pair: variance, confidence bounds, draws from the posterior.
+"""Noise of the answers of every pair so far: variance, confidence bounds, draws from the posterior.
 
 Notation
     t, mean     number and mean of the answers of a pair
@@ -7,9 +7,9 @@ Notation
     delta'      share of delta for one side of one pair's interval
     epsilon     tolerance: as given, else sigma / 10, or a tenth of sigma's bound when sigma is not given
 
-A variance that is not given is at most R / q with probability 1 - delta / 2, where q is the delta / 2
-quantile of chi-square(f). This needs pairs and numbers of answers that were fixed in advance: the calibration
-takes the first few answers of some pairs.
+An unknown variance is at most R / q with probability 1 - delta / 2, where q is the delta / 2 quantile of
+chi-square(f). This needs pairs and numbers of answers fixed in advance: the calibration takes the first few
+answers of some pairs.
 
 Source: Jali, Karamchandani, Moharir, "Greedy k-Center from Noisy Distance Samples", section VII.
 """
@@ -39,7 +39,7 @@ def repeats(state: NoisyState) -> int:
 
 
 def is_calibrated(state: NoisyState) -> bool:
-    """Whether the variance is given, or all answers that bound it are there."""
+    """Return whether the variance is given, or all answers for its bound are there."""
     return bool((state.calibration[0] >= repeats(state)).all())
 
 

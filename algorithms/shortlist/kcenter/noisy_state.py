@@ -62,7 +62,7 @@ class NoisySettings:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether the variance of the answers has to be learned."""
+        """True if the variance of the answers has to be learned."""
         return self.noise == "gaussian" and self.noise_std is None
 
 
@@ -93,7 +93,7 @@ class NoisyState:
 
     @property
     def done(self) -> bool:
-        """Whether all centres are found."""
+        """True if all centres are found."""
         return len(self.centers) == self.settings.k
 
 

@@ -55,9 +55,9 @@ def start(
 
 
 def next_center(state: NoisyState) -> int | None:
-    """Return i* if it is certain, else None.
+    """Return i* if certain, else None.
 
-    It is certain when every other box has an arm that is below all arms of i* by more than beta allows.
+    Certain: every other box has an arm below all arms of i* by more than beta allows.
     """
     others, counts, mean = _stage(state)
     if not counts.all():

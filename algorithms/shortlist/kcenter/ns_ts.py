@@ -32,9 +32,9 @@ def start(
     points tie. None stands for a tenth of the noise's standard deviation, with which every campaign ends.
     Answers must be independent, and whether an answer arrives must not depend on its value.
 
-    ``noise`` "gaussian": Gaussian noise of standard deviation ``noise_std``; if that is None, the variance is
-    unknown but equal for all pairs, and the first 128 to 256 queries bound it. ``noise`` "bernoulli": answers
-    in [0, 1], such as judgements 0 or 1. ``first`` is the first centre, drawn if None. ``mix`` is z.
+    ``noise`` "gaussian": Gaussian noise of standard deviation ``noise_std``; None: the variance is unknown
+    but equal for all pairs, and the first 128 to 256 queries bound it. ``noise`` "bernoulli": answers in [0,
+    1], such as judgements 0 or 1. ``first`` is the first centre, drawn if None. ``mix`` is z.
 
     Raises: InvalidParameter (n < 1, k not in 1..n, delta not in (0, 1), first, noise, noise_std <= 0,
     epsilon < 0, mix).

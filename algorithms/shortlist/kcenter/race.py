@@ -1,4 +1,4 @@
-"""What has been read of each pair of a point and a centre, and the bounds of its distance that follow.
+"""The race: sums read for each pair of a point and a centre, and the bounds of its distance.
 
 Notation
     n, m, k     number of points, of coordinates, of centres
@@ -24,11 +24,11 @@ _ENTRIES = 2**15
 
 
 class Race:
-    """What has been read of each pair, and the bounds that follow. A race belongs to one call.
+    """The sums read for each pair, and their bounds. A race belongs to one call.
 
     ``bounds`` computes intervals from (mean, reads, looks). ``low`` and ``high`` are L(v, S) and U(v, S).
     ``reads`` counts the coordinates read of pairs. A pair with ``last_look`` looks is known exactly.
-    ``triangle``: the bounds are narrowed by what the triangle inequality says. ``between`` are then those of
+    ``triangle``: the bounds are narrowed by the triangle inequality. ``between`` are then those of
     two centres.
     Shapes: sums, looks, mean, lower, upper (k, n), one row a centre; low, high (n,); between (2, k, k).
     """

@@ -88,7 +88,7 @@ def run(coordinates: Coordinates, pull: Round, options: StageOptions) -> CenterS
 
 
 def can_tell_apart(coordinates: Coordinates, bounds: Interval) -> bool:
-    """Whether reading half of the coordinates narrows an interval to half of its range; if not, read all."""
+    """Return whether half of the coordinates narrow an interval to half of its range; if not, read all."""
     blocks = len(coordinates.blocks)
     if blocks < _FEWEST_BLOCKS or coordinates.scale == 0.0:
         return False

@@ -1,4 +1,4 @@
-"""What the triangle inequality says of a pair from the bounds of two others.
+"""Bounds of a pair by the triangle inequality, from the bounds of two others.
 
 Notation
     p, r            number of centres, of points
@@ -8,10 +8,10 @@ Notation
     sqrt D(v, c) >= sqrt D(s, c) - sqrt D(v, s),  sqrt D(v, s) - sqrt D(s, c)
     sqrt D(v, c) <= sqrt D(s, c) + sqrt D(v, s)
 
-So a point that is near one centre is far from every centre that is far from that one, and need not be read
-against it. The bounds of D follow for its roots alone: squared distances are no metric, and taken for one
-they are wrong. They follow from bounds, not from means. Where all intervals hold, so does what follows from
-them: no share of delta is needed.
+So a point near one centre is far from every centre far from the first, and need not be read against those.
+The bounds of D follow for its roots alone: squared distances are no metric, and taken for one they are wrong.
+They follow from bounds, not from means. Where all intervals hold, so do the derived ones: no share of delta
+is needed.
 
 Source: a remark of Jali, Karamchandani, Moharir, "Greedy k-Center from Noisy Distance Samples", section VI-A.
 """

@@ -1,54 +1,54 @@
-"""Arm effects: what one arm has beyond its features, learned from all keys together.
+"""Arm effects: the part of an arm's reward beyond its features, learned from all keys together.
 
 Notation
     x, p, y         features of a shown arm, how likely its place is looked at, its reward
-    E               mean of the key's posterior that it was chosen with; a = x.E, what was expected of it
+    E               mean of the key's posterior at the choice; a = x.E, the expected reward
     b_i, beta_i     the effect of arm i, and its estimate; s_i the standard deviation of b_i about beta_i
     rho             y - p a, the surprise
     n, R, Q, F      of an arm: sum p^2, sum p rho, sum (p rho)^2, sum p^4
-    tau^2, s^2      variance of the effects, and of one reward about what is expected of it
+    tau^2, s^2      variance of the effects, and of one reward about its expectation
 
 Model
     y = p (x.theta_u + b_i) + e, with theta_u ~ N(mu, Sigma), the learned prior, and b_i ~ N(0, tau^2). A
-    decision carries a and the beta_i that it was served with, so learning reads no state and is a sum:
+    decision carries a and the served beta_i, so learning reads no state and is a sum:
 
         the key's learner adds    y - p beta_i
         the arm adds              rho = y - p a
 
-    rho has the mean p b_i whoever was shown the arm for whatever reason, if the key's learner is calibrated.
+    rho has the mean p b_i for any viewer and any reason of the choice, if the key's learner is calibrated.
     The reward less the prior's mean would not do: an arm is shown to those who like it.
 
 Fit
-    E[R^2 - Q] = tau^2 (n^2 - F): products of two rewards of one arm, whatever the noise of single ones is.
-    They are weighted nearly as maximum likelihood would. One standard error is taken off, so tau^2 is exactly
-    0 where there is nothing, and then so are all estimates.
+    E[R^2 - Q] = tau^2 (n^2 - F): products of two rewards of one arm, for any noise of single ones. They are
+    weighted nearly as by maximum likelihood. One standard error is taken off, so tau^2 is exactly 0 where
+    there is nothing, and then so are all estimates.
 
 Changed features
-    An effect belongs to the arm. Where the features of an arm change by D, its effect of before is b_i plus
-    D.(mu - theta) of the keys that reward it, so its variance grows by (``drift``)
+    An effect belongs to the arm. Where the features of an arm change by D, its former effect is b_i plus
+    D.(mu - theta) of the rewarding keys, so its variance grows by (``drift``)
 
         v = (D.mu)^2 + R D^T S D,
 
-    but to tau^2 at most, as that of an arm without rewards. In the sums it is the factor f with
-    s^2 / (f n + s^2 / tau^2) = s^2 / (n + s^2 / tau^2) + v by which those of before fade (``fades``,
-    ``chain``). tau^2 and s^2 are those that are found again in the sums that fade by them.
+    but to tau^2 at most, as that of an arm without rewards. In the sums this is the factor f with s^2 / (f n
+    + s^2 / tau^2) = s^2 / (n + s^2 / tau^2) + v, by which the former ones fade (``fades``, ``chain``). tau^2
+    and s^2 are the fixed point: found again in the sums faded by them.
 
 Sizes
-    One key must not move an arm for all others by rewards of a size that nobody else gives. So sums are kept
+    One key must not move an arm for all others by rewards of a size unknown to others. So sums are kept
     by groups of keys. Their size is Q / (n + 10); the 10 is for rare rewards, which are large while an arm is
-    new. Usual is the largest size of a group, of that group for which an eighth of all groups has larger
-    ones. A group's sums of an arm that are more than four times as large count only if other groups say so
-    too: if their mean square is at most four times that of the others' sums of the arm. So a large effect is
-    believed as soon as a second group has met it, and the say of one key is bounded.
+    new. Usual is the largest size of the group for which an eighth of all groups has larger ones. A group's
+    sums of an arm more than four times as large count only if other groups agree: if their mean square is at
+    most four times the mean square of the others' sums of the arm. So a large effect is believed as soon as a
+    second group has met it, and the say of one key is bounded.
 
 Discounted, a reward of weight w adds w p^2 to n, w p rho to R, w^2 (p rho)^2 to Q and w^2 p^4 to F: products
 of two rewards stay unbiased. Then the noise is estimated from Q n / F in the place of Q.
 
-Beside the prior of a history (``history_prior``) the surprises of all arms have a part in common, which is
-the unit of that history and no effect. ``centred`` takes it out: rho - p L, with L = sum R / sum n over arms.
+Beside the prior of a history (``history_prior``) the surprises of all arms have a common part, which is the
+unit of the history and no effect. ``centred`` takes it out: rho - p L, with L = sum R / sum n over arms.
 
 Source: Henderson, "Best Linear Unbiased Estimation and Prediction under a Selection Model" (1975), of which
-the sums are an approximation: what was expected is held. Laird and Ware, "Random-Effects Models for
+the sums are an approximation, with expectations held fixed. Laird and Ware, "Random-Effects Models for
 Longitudinal Data" (1982).
 """
 
@@ -188,10 +188,10 @@ def fit_chain(
     discounted: bool = False,
     centres: bool = False,
 ) -> tuple[EffectFit, EffectSums, Vector]:
-    """Return a fit, with the sums of the arms that fade by it, from which it is found again, and the factors.
+    """Return a fit, with the arms' sums faded by it, from which the fit is found again, and the factors.
 
-    ``start``: the fit of before; ``NOTHING``: of sums that do not fade. ``centres``: by ``centred`` sums of
-    arms, which are what is returned then. Shapes as of ``chain``. Cost: some times its own.
+    ``start``: the fit before; ``NOTHING``: of sums without fading. ``centres``: by ``centred`` sums of arms,
+    which are returned then. Shapes as of ``chain``. Cost: some times its own.
     """
 
     def by_arm(fitted: EffectFit) -> tuple[EffectSums, Vector]:

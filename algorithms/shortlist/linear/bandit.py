@@ -1,13 +1,13 @@
 """A linear bandit in one object: choose an arm, say what it earned, choose again.
 
-It puts together what the other modules of this folder have: sums of a ridge regression, scales by maximum
+It puts together other modules of this folder: sums of a ridge regression, scales by maximum
 evidence, a policy and an index. Every choice is made with all rewards before it. With an index of
-``shortlist.index`` a choice of ``"sub_ts"`` reads the few arms that the index proposes, as the service does.
+``shortlist.index`` a choice of ``"sub_ts"`` reads the few arms proposed by the index, as the service does.
 
 Notation
     K, d        number of arms, dimension of their features
-    D           dimension of what is learned: d, and 1 for the intercept. Its feature is the root mean square
-                of all numbers of ``arms``, so that choices do not depend on their unit
+    D           dimension of the parameters: d, and 1 for the intercept. Its feature is the root mean square
+    of all numbers of ``arms``: choices do not depend on their unit
     sums        see ``ridge_sums``
 """
 
@@ -120,7 +120,7 @@ class LinearBandit:
 
     @property
     def observations(self) -> int:
-        """How many rewards it has learned from."""
+        """The number of rewards learned from."""
         return self._sums.observations
 
     def choose(self, k: int = 1, *, exclude: ArrayLike = ()) -> Rows:
@@ -148,24 +148,24 @@ class LinearBandit:
         return self
 
     def expected(self, arm: ArrayLike | None = None) -> Vector:
-        """What arms are expected to earn; None: all of them. Shapes: arm (n,) -> (n,). Cost: O(n D)."""
+        """The expected rewards of arms; None: of all. Shapes: arm (n,) -> (n,). Cost: O(n D)."""
         features = self._arms if arm is None else self._arms[self._rows("arm", arm)]
         found: Vector = self._with_constant(features) @ self.posterior.theta
         return found
 
     @property
     def posterior(self) -> Posterior:
-        """Of all rewards so far. Cost: O(D^3), once after a reward."""
+        """The posterior of all rewards so far. Cost: O(D^3), once after a reward."""
         with self._lock:
             if self._posterior is None:
                 self._posterior = self._scales.posterior(self._sums)
             return self._posterior
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was learned and the settings to ``path``, which ends with ``.npz`` or is given that end.
+        """Write the sums and the settings to ``path``, which ends with ``.npz`` or gets this end.
 
-        The file takes the place of the one before when all of it is written. An index that was built by its
-        name is written beside it, to a folder that ends with ``.index``. Arms and generator are not written.
+        The file takes the place of the one before when all of it is written. An index built by its name is
+        written beside, to a folder with the end ``.index``. Arms and generator are not written.
         Raises: OSError.
         """
         file, sums = _file_of(path), self._sums
@@ -192,11 +192,10 @@ class LinearBandit:
         rng: np.random.Generator,
         index: MipsSolver | str | None = None,
     ) -> Self:
-        """The bandit that was saved. ``arms``: as they were. ``index``: None: the one that was saved, if any.
+        """The saved bandit. ``arms``: as they were. ``index``: None: the saved one, if any.
 
         Arms may have been added, or have other features of the same meaning: then an index is built again.
-        Raises: OSError; InvalidShape (arms of another dimension); InvalidParameter (a file that is none of a
-        bandit).
+        Raises: OSError; InvalidShape (arms of another dimension); InvalidParameter (not a file of a bandit).
         """
         file = Path(path) if Path(path).exists() else _file_of(path)
         try:

@@ -41,10 +41,10 @@ from shortlist.types import Matrix, Vector
 def directions(gram: Matrix, p: int) -> Matrix:
     """Return the first ``p`` principal directions of arms: the rows P for which sum |x - P^T P x|^2 is least.
 
-    They are eigenvectors of the second moments about zero, not about the mean: the model has P x, not what is
-    left of it after the mean was taken away. So where all arms have something in common, the first direction
-    is near it, and the context can move the rewards of all arms together. The sign of a row is such that its
-    first entry of largest magnitude is positive.
+    They are eigenvectors of the second moments about zero, not about the mean: the model has P x, without the
+    mean subtracted. So the first direction is near the common part of all arms, and the context can move the
+    rewards of all arms together. The sign of a row is such that its first entry of largest magnitude is
+    positive.
 
     Nothing is random: the same gram gives the same bits on the same machine. Where eigenvalues are equal, any
     rotation of their directions would do; so keep what was returned.
@@ -99,7 +99,7 @@ class Given:
 
     @property
     def ridge(self) -> float:
-        """That of V."""
+        """The ridge of V."""
         return self.whole.ridge
 
     @property
@@ -109,12 +109,12 @@ class Given:
 
     @property
     def unit(self) -> float:
-        """That of the learner, whatever the context is."""
+        """The unit of the learner, for any context."""
         return self.whole.unit
 
     @property
     def ratio(self) -> float:
-        """That of the learner, whatever the context is."""
+        """The ratio of the learner, for any context."""
         return self.whole.ratio
 
     @property

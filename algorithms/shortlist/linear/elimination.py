@@ -1,4 +1,4 @@
-"""The state of an elimination algorithm: living arms in stages by width, and the threshold that eliminates.
+"""The state of an elimination algorithm: living arms in stages by width, and the threshold of elimination.
 
 Notation
     K, d            arms of the catalogue, dimension
@@ -8,7 +8,7 @@ Notation
     place           to compute x.theta^ and w of an arm, and to put it into the stage of its width
     stage           min(floor(-log2 w), s_max) when the arm was placed, so w <= 2^-stage from then on
     bound           x.theta^ + w when the arm was placed, an upper bound of its mean reward
-    r, setter       the threshold, max over placed arms of x.theta^ - w, and the row of the arm that set it
+    r, setter       the threshold, max over placed arms of x.theta^ - w, and the row of its arm
     living          the arms whose bound reaches r; a row of the catalogue is never used for a second arm
     watched         the most uncertain arms when they were placed, at most 128, for ``most_uncertain_arm``
 
@@ -18,11 +18,11 @@ from the state before it. Its size is K bits, and 16 to 32 bytes for each living
     >>> # state = start(prior, all rows)      every arm in the stage of its own width
     >>> # state = add(state, posterior, new)  r may rise, arms of any stage may be eliminated
     >>> # state = advance(state, posterior)   places the lowest stage again, or all arms when few live
-    >>> # state = delete(state, [setter])     the arm that set r is deleted, so the state is stale
-    >>> # state = start(posterior, all rows)  readmission after that; also what a restart does
+    >>> # state = delete(state, [setter])     the arm of r is deleted, so the state is stale
+    >>> # state = start(posterior, all rows)  readmission afterwards; a restart does the same
 
-Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 3. What keeps the
-guarantee under deletions is proved in docs/papers/sublinear-bandits.md.
+Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 3. The guarantee
+under deletions is proved in docs/papers/sublinear-bandits.md.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WATCHED = 128
 
 @dataclass(frozen=True, slots=True)
 class EliminationRules:
-    """What does not change while a learner learns.
+    """The constant rules of a learner.
 
     ``radius`` multiplies the widths. ``last_stage`` is s_max. A proposed arm is good when its width is at
     least ``share`` 2^-s, s the lowest stage. When at most ``few`` arms live, every choice compares all of
@@ -80,10 +80,10 @@ class Elimination:
     """The state of one learner; see the module.
 
     ``stages`` ascend; the first has a living arm if any arm lives. ``present`` counts the arms of the
-    catalogue, eliminated ones too. ``stale`` says that r cannot be trusted: its arm was deleted, or r is
-    above the bound of every arm. ``tombstoned`` is at least the number of entries of deleted arms that are
-    still in a stage. ``few`` holds all living rows, ascending, when there are at most ``rules.few``; else it
-    is empty. ``watched_spans`` are the widths of ``watched`` when they were placed.
+    catalogue, eliminated ones too. ``stale``: r cannot be trusted, for its arm was deleted, or r is above the
+    bound of every arm. ``tombstoned`` is at least the number of entries of deleted arms still in a stage.
+    ``few`` holds all living rows, ascending, when there are at most ``rules.few``; else it is empty.
+    ``watched_spans`` are the widths of ``watched`` when they were placed.
     """
 
     rules: EliminationRules
@@ -106,12 +106,12 @@ class Elimination:
 
     @property
     def capped(self) -> bool:
-        """Whether all living arms are in stage s_max. There must be a living arm."""
+        """True if all living arms are in stage s_max. There must be a living arm."""
         return self.stages[0].stage >= self.rules.last_stage
 
     @property
     def pass_size(self) -> int:
-        """How many arms ``advance`` reads."""
+        """The number of arms read by ``advance``."""
         lowest = len(self.stages[0]) if self.stages else 0
         return len(self.few) or lowest
 

@@ -4,10 +4,10 @@ Notation
     K           number of eligible arms
     s_i         x_i.theta^, the score of arm i
     eps         probability of exploring, drawn again for each place of a list
-    n_j         arms that may still be taken at place j
+    n_j         arms still free at place j
 
-At each place the best arm that is left is taken with probability 1 - eps, and with probability eps one of
-those that are left, all alike. So its propensity is eps / n_j, and for the best one 1 - eps more.
+At each place the best free arm is taken with probability 1 - eps, and with probability eps one of the free
+ones, all alike. So the propensity of an arm is eps / n_j, and for the best one 1 - eps more.
 
 Source: Sutton and Barto, "Reinforcement Learning: An Introduction" (2018), section 2.2.
 """
@@ -45,9 +45,8 @@ def choose(
 ) -> EpsilonGreedy:
     """Take min(k, K) arms, one after the other.
 
-    ``take(place)`` counts the arm that was just taken, and returns the places of arms that may not come any
-    more, itself included. ``barred`` (K,): True for those that may not come at all. Fewer than k arms when
-    none may come.
+    ``take(place)`` counts the arm just taken, and returns the places of arms barred from now on, itself
+    included. ``barred`` (K,): True for arms which may not come at all. Fewer than k arms when none may come.
 
     Shapes: scores (K,). Cost: O(K log K), and min(k, K) calls of ``take`` with what they return.
     Raises: InvalidShape, NonFinite, InvalidParameter (k < 1, epsilon not in [0, 1]).
@@ -93,10 +92,10 @@ def in_turn(
 ) -> EpsilonGreedy:
     """Take k arms, where the arms need not be listed: an index knows the best one.
 
-    ``best``      the best arm that may be taken
-    ``any_one``   one of those that may be taken, all alike
-    ``taken``     is told each arm that was taken, and returns how many may be taken after it
-    ``left``      how many may be taken at first
+    ``best``      the best free arm
+    ``any_one``   one of the free arms, all alike
+    ``taken``     is told each taken arm, and returns the number of free ones afterwards
+    ``left``      number of free arms at first
 
     Cost: k calls of ``best`` and ``taken``, about eps k of ``any_one``.
     Raises: InvalidParameter (k < 1, epsilon not in [0, 1]).

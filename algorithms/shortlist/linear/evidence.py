@@ -1,12 +1,12 @@
 """The ratio of prior variance to noise of one learner, by maximum evidence of its own sums.
 
 Notation
-    d, n, J         dimension of what is learned, sum of the weights of the decisions, number of signals
+    d, n, J         dimension of the parameters, sum of the weights of the decisions, number of signals
     G, b, S         of the learner: sum x x^T (d, d), sum r x (d,), sum r^2
-    L               trace(G) / n, the mean squared length of what was chosen
+    L               trace(G) / n, the mean squared length of the chosen features
     sigma^2, rho    variance of a reward about x.theta; theta ~ N(0, rho sigma^2 I), so the ridge is 1 / rho
     u               rho L: how large the variance of x.theta is beside the noise, a number without unit
-    R(u)            S - b.V^-1 b with V = G + L / u I: the squares that are left, see ``scales``
+    R(u)            S - b.V^-1 b with V = G + L / u I: the remaining squares, see ``scales``
     spread          half of the largest reward less the least
 
 Model
@@ -14,15 +14,15 @@ Model
 
         -1/2 log det(I + rho G) - n/2 log(R / n) + constant.
 
-    log u has a weak prior, N(log 4, 3^2), and u is at least 4. The spread counts as one more reward of that
+    log u has a weak prior, N(log 4, 3^2), and u is at least 4. The spread counts as one more reward of its
     size, for an arm of length sqrt(L) in a direction of its own: n is one more, R gains spread^2 / (1 + u),
     and the determinant is multiplied by 1 + u. So neither noise nor u is taken for small because the first
-    few rewards happen to be. A spread that is not known is taken for three root mean squares of the rewards.
+    few rewards happen to be. An unknown spread is taken for three root mean squares of the rewards.
     Of several signals, which share V, the sum of their logarithms is taken.
 
-    The mode is taken, over powers of four. It follows from the sums alone, so it is the same for any order of
+    The mode is taken, over powers of four. The mode follows from the sums alone: the same for any order of
     rewards, after a crash, in a replay and in an evaluation; where features or rewards are multiplied by a
-    power of two, u is the same to the bit. Rewards that were all 0 say nothing of u.
+    power of two, u is the same to the bit. Rewards of 0 alone say nothing of u.
 
 Algorithm
     Householder reflections bring [[G, b], [b^T, 0]] to tridiagonal form from its last row on: G = Q T Q^T,

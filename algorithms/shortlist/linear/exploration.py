@@ -1,4 +1,4 @@
-"""How much a learner explores where nobody says it: the multiple of sigma V^-1/2 xi that is drawn.
+"""Exploration of a learner by default: the drawn multiple of sigma V^-1/2 xi.
 
 Notation
     d           dimension of what is learned
@@ -22,10 +22,10 @@ WITH_HISTORY = (0.1, 0.4, 300.0)  # with no own rewards; how much more with very
 
 
 def exploration_of_dimension(dim: float) -> float:
-    """Return 9 / (4 sqrt(d)), at most 9 / 16: the multiple of sigma V^-1/2 xi that Thompson sampling adds.
+    """Return 9 / (4 sqrt(d)), at most 9 / 16: the multiple of sigma V^-1/2 xi added by Thompson sampling.
 
-    The regret bounds of Abeille and Lazaric ask for one that grows as sqrt(d). It explores too much, and the
-    more so in many dimensions, where most of what is drawn is of directions that no reward has shown yet.
+    The regret bounds of Abeille and Lazaric ask for a multiple in proportion to sqrt(d). It explores too
+    much, and the more so in many dimensions, where most of a draw is in directions without rewards.
     """
     return min(0.5625, 2.25 / math.sqrt(dim))
 
@@ -44,11 +44,11 @@ def exploration_at(least: float, ratio: float) -> float:
 
 
 def exploration_with_prior(alone: float, *, keys: int, variation: float) -> float:
-    """Return the multiple of the posterior that Thompson sampling draws, with a prior of so many keys.
+    """Return the drawn multiple of the posterior for Thompson sampling, with a prior of so many keys.
 
-    With the keys it goes from ``alone``, that of a learner without a prior, to one of ``WITH_PRIOR``,
-    whatever the dimension: the prior knows which directions matter. Where noise hides what keys differ by, a
-    reward says little of its key, and exploring for it pays off late: there it is half.
+    With the keys it goes from ``alone``, for a learner without a prior, to one of ``WITH_PRIOR``, whatever
+    the dimension: the prior knows which directions matter. Where noise hides the differences of keys, a
+    reward says little of its key, and exploration pays off late: there the multiple is half.
 
     Raises InvalidParameter (keys < 1, variation < 0).
     """

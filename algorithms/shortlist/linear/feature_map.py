@@ -1,4 +1,4 @@
-"""Carrying what linear learners have learned to other features of the same arms.
+"""Carrying linear learners to other features of the same arms.
 
 Notation
     x, x'           features of an arm as they were (d,), as they are from now on (d',)
@@ -6,24 +6,23 @@ Notation
     C, b            x' is near C x + b: (d', d), (d',); b is 0 without an intercept
     B               x is near B x': (d, d')
     P, u            directions (p, d) and context (m,), as in ``bilinear``
-    y               numbers of an arm that no map changes
-    c, c'           the last coordinate of what a learner sees of an arm, before and after
-    T               (D', D): what C, b do to [x ; (P x) kron u ; y ; c]
+    y               numbers of an arm unchanged by any map
+    c, c'           the last coordinate of a learner's features of an arm, before and after
+    T               (D', D): the map of [x ; (P x) kron u ; y ; c] by C, b
     G, m            gram (D, D) and moment (D,) of a learner, as in ``ridge_sums``
 
     R           (d', d'): mean of e e^T over the mean of |x|^2, where e = x' - C x - b
 
-A reward of x teaches what one of x' would have taught, as far as x tells: the mean of x' x'^T, given x, is
-that of T x plus that of e, and e is as likely to be one as another. So m' = T m for each signal, and
-G' = T G T^T + t R, where t is the sum of |x|^2 of the features in G; counts, weights and squares of rewards
-stay. Without R the new features would seem to vary as little as C x does, and what was learned would be
-stretched by as much as C shrinks. The context's part of the numbers stays as well, where the new directions
-are P' = P B, since then P' x' is near P x.
+A reward of x counts as one of x', as far as x tells: the mean of x' x'^T, given x, is the one of T x plus the
+one of e, and e may be any of them. So m' = T m for each signal, and G' = T G T^T + t R, where t is the sum of
+|x|^2 of the features in G; counts, weights and squares of rewards stay. Without R the new features would seem
+to vary as little as C x does, and estimates would be stretched by as much as C shrinks. The context's part of
+the numbers stays as well, where the new directions are P' = P B, since then P' x' is near P x.
 
-C and b minimise sum w |C x + b - x'|^2 + lambda |C|^2. Lambda is the one of a grid by which an arm that was
-left out is told best by the others (PRESS; Allen, "The relationship between variable selection and data
-augmentation and a method for prediction", 1974). So is R^2: 1 less the part of the variation of x' that is
-left then. Features that have nothing to do with each other have an R^2 of 0, however many there are.
+C and b minimise sum w |C x + b - x'|^2 + lambda |C|^2. Lambda is the one of a grid by which a left-out arm is
+best predicted from the others (PRESS; Allen, "The relationship between variable selection and data
+augmentation and a method for prediction", 1974). So is R^2: 1 less the remaining part of the variation of x'.
+Unrelated features have an R^2 of 0, however many there are.
 """
 
 from __future__ import annotations

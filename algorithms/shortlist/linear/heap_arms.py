@@ -1,16 +1,16 @@
 """The heap augmented arm set Psi_s: the arms of one stage, ordered by their upper bounds.
 
 Notation
-    s               index of the stage; every arm in it had a width of at most 2^-s when it was placed
+    s               index of the stage; every arm in it had a width of at most 2^-s when placed
     bound           upper bound x.theta^ + w of an arm at the moment it was placed (n,)
     r               elimination threshold: an arm whose bound is below r cannot be the best
     n               number of entries; those of deleted arms stay until the set is rebuilt (lazy deletion)
 
 The paper uses a heap to remove the arms below r without reading the others. Here arrays do the same. An array
-keeps its least bound, so an elimination that removes nothing reads one number. The first eliminations that
-remove something filter the array. After the fourth it is sorted, and from then on an elimination is a slice.
-Most arrays are never sorted, because r rises rarely. Rows that stay in the order of the catalogue are read
-from memory ten times as fast.
+keeps its least bound, so an elimination without effect reads one number. The first effective eliminations
+filter the array. After the fourth the array is sorted, and from then on an elimination is a slice. Most
+arrays are never sorted, because r rises rarely. Rows that stay in the order of the catalogue are read from
+memory ten times as fast.
 
 A set has two runs of entries. Most entries are in the long run, which is never changed, so the states of a
 learner share it. New entries go to the short run. Once the short run is longer than the square root of the
@@ -51,7 +51,7 @@ class Run:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether the entries are in the order of their bounds."""
+        """True if the entries are in the order of their bounds."""
         return self.eliminations >= _FILTERS
 
     def joined(self, other: Run) -> Run:

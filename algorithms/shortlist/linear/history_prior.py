@@ -1,26 +1,25 @@
-"""What a history says of a new key: the learned prior of a bandit before it has keys of its own.
+"""The prior of a history: the learned prior of a bandit before it has keys of its own.
 
 Notation
     H               keys x arms: 1 where a key liked an arm, else 0
-    X, x_i          features of the arms (arms, d) that the decomposition of H gave: X^T X is diagonal
+    X, x_i          features of the arms (arms, d) from the decomposition of H: X^T X is diagonal
     theta_u         h_u X (X^T X)^-1, the tastes of key u: mean mu (d,) and covariance C (d, d) over keys
     g               the real share of each direction (``embedding.real_share``)
     p_i             share of the keys that liked arm i
-    left_i          p_i (1 - p_i) - x_i C x_i: what features leave of arm i
+    left_i          p_i (1 - p_i) - x_i C x_i: the variance of arm i left by features
     R, S0           sum p left / sum p; C sqrt(g g^T) / R, in units of the noise as ``LearnedPrior`` is
-    c               the last coordinate of what a learner sees of an arm, with an intercept
+    c               the last coordinate of a learner's features of an arm, with an intercept
     N, D, J, G, m   as in ``learned_prior``
 
 A new bandit draws its keys from N(mu, R S0). In each later fit the history counts as ``_KEYS`` keys, beside
 the N keys of the bandit, so a fit needs no fewest keys. Expectation-maximisation is that of
 ``learned_prior``, with other targets in its M-step:
 
-    S = (what is found + _KEYS kappa S0) / (N + _KEYS)
-    mu = (sum E + _MEAN_KEYS alpha mu0) / (N + _MEAN_KEYS)
+    S = (the fit + _KEYS kappa S0) / (N + _KEYS) mu = (sum E + _MEAN_KEYS alpha mu0) / (N + _MEAN_KEYS)
 
 kappa and alpha are how much more these keys differ, and like, than those of the history.
 
-A like of the history is not a reward: a history may be a fifth of what was liked, or views where rewards are
+A like of the history is not a reward: a history may have a fifth of the likes, or views where rewards are
 purchases. So each fit first finds the unit of the history (``unit_of``): theta ~ N(f mu, f^2 R S0) with noise
 r R, of the largest marginal likelihood of the keys' sums. Without it a thin history loses.
 
@@ -64,14 +63,14 @@ _FAR = 4.0  # log2 of how much larger or smaller rewards are than likes, beyond 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HistoryPrior:
-    """What a history knows of keys.
+    """The prior of keys from a history.
 
     ``mean``        mu (d,)
     ``covariance``  S0 (d, d), in units of the noise
     ``noise``       R
-    ``liking``      sum p^2 / sum p: how often an arm is liked, by a like
-    ``keys``        how many keys it rests on
-    ``directions``  how many of the d directions are real
+    ``liking``      sum p^2 / sum p: the frequency of likes of an arm, weighed by likes
+    ``keys``        number of its keys
+    ``directions``  number of real ones among the d directions
     """
 
     mean: Vector
@@ -245,7 +244,7 @@ def _in_unit(first: LearnedPrior, keys: KeySums) -> LearnedPrior:
 
 
 def _sizes(first: LearnedPrior, keys: KeySums) -> Vector:
-    """By how much rewards are larger than likes, where that is far beyond the grid: sales in cents. (J,)."""
+    """The factor of rewards over likes, where far beyond the grid: sales in cents. (J,)."""
     about = np.einsum("jd,de,je->j", first.mean, keys.gram, first.mean)
     variances = first.residuals.diagonal() * (keys.weight + np.vdot(keys.gram, first.covariance))
     sizes: Vector = np.sqrt(keys.weight * keys.squares / (about + variances))

@@ -1,16 +1,16 @@
 """Inverse-gap weighting: the worse an arm looks beside the best one, the less often it is drawn.
 
 Notation
-    n           number of candidates: the arms that can be drawn at all
+    n           number of candidates: the drawable arms
     f_a         estimated mean reward of candidate a
     b           the candidate of largest f; of several the first
     gamma       how sharply the best is preferred: 0 draws uniformly, infinity would always draw b
     p_a         1 / (n + gamma (f_b - f_a)) for a other than b, and p_b = 1 - the sum of these
-    k           arms to draw: the first from p, each further one from the p of the candidates that are left
+    k           arms to draw: the first from p, each further one from the p of the remaining candidates
 
 No p is above that of b, and p_b >= 1 / n. For any true means f* and any arm a*, the expected regret against
 a* of one draw is at most 2 n / gamma + gamma / 4 times the expected squared error of the estimate of the arm
-drawn (Lemma 3). That is what turns an oracle for regression into a bandit of small regret.
+drawn (Lemma 3). This turns an oracle for regression into a bandit of small regret.
 
 Source: Foster and Rakhlin, "Beyond UCB: Optimal and Efficient Contextual Bandits with Regression Oracles",
 Algorithm 1 (SquareCB) with mu = n; the weights are those of Abe and Long 1999.

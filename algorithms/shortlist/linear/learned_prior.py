@@ -1,14 +1,15 @@
-"""A prior that is learned from the keys of a bandit: what they have in common, and how they differ.
+"""A prior learned from the keys of a bandit: their common part, and their differences.
 
 Notation
-    N, D, J         keys with rewards, dimension of what is learned, number of signals (1 without signals)
+    N, D, J         keys with rewards, dimension of the parameters, number of signals (1 without signals)
     G, m, P, n      of a key: sum x x^T (D, D), moments sum r x^T (J, D), products sum r r^T (J, J), weight of
                     its decisions
     Theta           parameters of a key (J, D); a decision is rewarded Theta x + e with e ~ N(0, R)
     mu, S, R        mean (J, D) of Theta over keys; Theta - mu is matrix normal, with rows from S (D, D) and
                     columns from R (J, J). So Sigma = R_jj S is how much keys differ in signal j
     V, E            of a key: S^-1 + G (D, D), and the posterior mean (mu S^-1 + m) V^-1 (J, D)
-    L, lambda       mean squared length of what was chosen; D / 320 L, the ridge of a key without this prior
+    L, lambda       mean squared length of the chosen features; D / 320 L, the ridge of a key without this
+                    prior
 
 Model
     A hierarchical linear model: Theta is drawn once for each key, R and S are the same for all. S is in units
@@ -17,13 +18,12 @@ Model
 
 Algorithm
     Expectation-maximisation for random effects (Laird and Ware, "Random-Effects Models for Longitudinal
-    Data", 1982, section 3) from the sums of the keys alone. The E-step is E and V^-1, the posterior that
-    serves choices. The M-step has the maximum likelihood estimates of mu, R and S, with what keeps S from
-    collapsing: a pseudo-reward in R, a share of ``_PRIOR_KEYS`` and D pseudo-keys in S, whose target is a
-    moment of the sums (``_between_keys``) that does not depend on the iteration. The deviations E - mu are
-    multiplied by what explains the rewards best: parameter expansion (Liu, Rubin and Wu, "Parameter Expansion
-    to Accelerate EM", 1998). A fit always starts from the moments: one that starts from an earlier fit keeps
-    its errors.
+    Data", 1982, section 3) from the sums of the keys alone. The E-step is E and V^-1, the posterior of
+    choices. The M-step has the maximum likelihood estimates of mu, R and S, with additions against a collapse
+    of S: a pseudo-reward in R, a share of ``_PRIOR_KEYS`` and D pseudo-keys in S, whose target is a moment of
+    the sums (``_between_keys``), independent of the iteration. The deviations E - mu are multiplied by the
+    factor of best fit: parameter expansion (Liu, Rubin and Wu, "Parameter Expansion to Accelerate EM", 1998).
+    A fit always starts from the moments: from an earlier fit it would keep the errors.
 
     As bandits: Hong, Kveton, Zaheer and Ghavamzadeh, "Hierarchical Bayesian Bandits" (2022); Kveton et al.,
     "Meta-Thompson Sampling" (2021). They are given the prior of mu and R; here both are estimated.
@@ -67,20 +67,20 @@ _INVERTED_WHOLE = 24  # dimension up to which no half is worth its calls
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedPrior:
-    """What new keys start from. All arrays are read-only.
+    """The start of new keys. All arrays are read-only.
 
     ``mean``            mu, of each signal (J, D)
     ``precision``       S^-1 (D, D)
     ``residuals``       R (J, J)
-    ``keys``            how many keys it was fitted from
+    ``keys``            number of keys in the fit
     ``observations``    the weight of their decisions
-    ``pull``            mu S^-1 (J, D): what the prior adds to the moments
+    ``pull``            mu S^-1 (J, D): the prior's addition to the moments
     ``least``           the least eigenvalue of S^-1
     ``ridge``           D / trace(S): the ridge of a prior of equal total variance, the same in all directions
-    ``variation``       the mean of x^T S x over these decisions: how much keys differ in what they were
-                        shown, in units of the variance of the noise
-    ``sizes``           what is usual of the rewards of keys; None: those of all keys are in one unit
-    ``history``         how many of ``keys`` are of a history (``history_prior``)
+    ``variation``       the mean of x^T S x over these decisions: the difference of keys on shown features, in
+                        units of the variance of the noise
+    ``sizes``           the usual sizes of keys' rewards; None: all keys are in one unit
+    ``history``         number of ``keys`` from a history (``history_prior``)
     """
 
     mean: Matrix
@@ -140,7 +140,7 @@ class LearnedPrior:
 
     @property
     def own_keys(self) -> int:
-        """Those that are not of a history."""
+        """The number of keys which are not from a history."""
         return self.keys - self.history
 
     @property
@@ -190,7 +190,7 @@ class LearnedPrior:
         return regression.with_noise(regression.of_root(theta, root, self.ridge), sigma)
 
     def _factors(self, sums: RidgeSums) -> Vector | None:
-        """By what the rewards of a key are multiplied, (J,); None: by 1."""
+        """The factors of a key's rewards, (J,); None: 1."""
         if self.sizes is None or not sums.weight > 0.0:
             return None
         factors = self.sizes.factors(sums.products.diagonal(), sums.weight)
@@ -350,13 +350,14 @@ def _fitted(keys: KeySums) -> tuple[Matrix, Matrix, Matrix]:
 def _between_keys(keys: KeySums, ridge: float) -> tuple[Matrix, Vector, Vector]:
     """One mean for all, how much keys differ about it in each signal, and the noise, from moments.
 
-    With A = sum G + ridge I the mean is sum m A^-1. Each key is a part of it: where keys were shown different
-    arms, it lies close to every one of them. For a Theta with covariance t I about mu, sum |m - mean G|^2 is
-    expected to be t a + s2 b, and the sum of squared residuals t b + s2 c, where a, b and c count that: with
-    Q = sum G^2 and C = sum G^3, a = tr(Q) - 2 tr(A^-1 C) + tr(A^-1 Q A^-1 Q); in b one Q is G, in c both.
+    With A = sum G + ridge I the mean is sum m A^-1. Each key is a part of the mean: where keys were shown
+    different arms, the mean lies close to every one of them. For a Theta with covariance t I about mu, sum |m
+    - mean G|^2 is expected to be t a + s2 b, and the sum of squared residuals t b + s2 c, where a, b and c
+    allow for this: with Q = sum G^2 and C = sum G^3, a = tr(Q) - 2 tr(A^-1 C) + tr(A^-1 Q A^-1 Q); in b one Q
+    is G, in c both.
 
     Shapes: -> (J, D), (J,), (J,). Cost: 2 N D^3. Source: the method of moments for variance components with
-    an estimated mean (Henderson 1953, method 3). What the ridge itself adds is left out.
+    an estimated mean (Henderson 1953, method 3). The part of the ridge itself is left out.
     """
     weight, length = keys.weight, keys.mean_square
     inverse = inverse_of(keys.gram + ridge * np.eye(keys.dim))
@@ -442,7 +443,7 @@ def _invert(matrices: Tensor, out: Tensor) -> None:
 
 
 def _expansion(keys: KeySums, mean: Matrix, step: Expectations, white: Matrix, share: float) -> float:
-    """By what the deviations from the mean are multiplied, for rewards to be explained best."""
+    """The factor of the deviations from the mean by which rewards are explained best."""
     deviations = step.estimates - mean
     # sum (E - mu) G mu^T, of sums over keys alone: products with each G would cost a tenth of the fit
     common = (step.through.sum(axis=0) - mean @ keys.gram) @ mean.T

@@ -1,11 +1,11 @@
 """The set of living arms of one learner, with one bit for each arm.
 
 Notation
-    K               number of rows of the catalogue that the set has room for
+    K               number of rows of the catalogue with room in the set
     row             position of an arm in the catalogue; a row is never used for a second arm
-    bits            (ceil(K / 8),) bytes; bit ``row % 8`` of byte ``row // 8`` says that the arm lives
+    bits            (ceil(K / 8),) bytes; bit ``row % 8`` of byte ``row // 8`` is set for a living arm
 
-The set is a value: every change makes a copy, so another thread may go on reading the set it has.
+The set is a value: every change makes a copy, so another thread may go on reading its own.
 """
 
 from __future__ import annotations

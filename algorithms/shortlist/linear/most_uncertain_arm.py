@@ -68,7 +68,7 @@ class Watched:
 
     @property
     def most(self) -> int:
-        """How many arms it proposes at most."""
+        """The largest number of proposed arms."""
         return WATCHED + self.sample.size
 
     def __call__(self, posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:

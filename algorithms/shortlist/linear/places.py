@@ -1,18 +1,19 @@
-"""How likely the arm at each place of a list is looked at, learned from ordinary lists by sums of each place.
+"""Places of lists: how likely the arm at each is looked at, learned from ordinary lists by sums of each
+place.
 
 Notation
     j           a place, from the first one; p_j how likely the arm there is looked at, p_1 = 1
     y           the reward of an arm at place j: p_j m + noise of variance v_j
-    m           what is expected of the arm if it is looked at, from before the reward
+    m           the expected reward of the arm if looked at, from before the reward
     n, M, Y, V  of each place, over its decisions: how many, sum max(m, 0), sum y, sum (y - p_j m)^2
-    w_j         what a reward at place j weighs beside one at the first
+    w_j         the weight of a reward at place j, relative to the first
 
 Estimate
     In lists that are drawn, as by Thompson sampling, an arm stands at many places for many keys, and M_j
-    takes out that better arms stand higher. p_j is the ratio Y_j / M_j over that of the first place, where
-    both are shrunk to 1 by ``STRENGTH`` mean rewards of the first place. What was expected under a wrong p
-    fades. A reward weighs v_1 / v_j: clicks at low places are rarer, so surer. Without it a right p costs up
-    to a third where clicks are rare.
+    corrects for better arms at higher places. p_j is the ratio Y_j / M_j over that of the first place, where
+    both are shrunk to 1 by ``STRENGTH`` mean rewards of the first place. Expectations under a wrong p fade. A
+    reward weighs v_1 / v_j: clicks at low places are rarer, so surer. Without it a right p costs up to a
+    third where clicks are rare.
 
     Where one arm stands first for everybody, p and the worth of this arm cannot be told apart.
 

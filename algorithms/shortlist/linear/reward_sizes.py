@@ -1,4 +1,4 @@
-"""How large the rewards of keys usually are, and the unit in which those of one key are counted.
+"""Reward sizes: the usual size of keys' rewards, and the unit of one key's.
 
 Keys share a prior because their rewards are alike. A company among shoppers, whose rewards are 20 times as
 large, would decide alone how large noise and differences are taken for. So a key whose squares are far beyond
@@ -9,9 +9,9 @@ Notation
     S, n        of a key: sum of squared rewards of each signal (J,), weight of its decisions
     q           mean squared reward of the usual keys
     phi         variance of S of the usual keys for each unit of weight; at least 2 q^2, as of normal rewards
-    limit       max(4 q n, q n + 10 sqrt(phi n)): as much as S may be
+    limit       max(4 q n, q n + 10 sqrt(phi n)): the bound of S
     rho, c      S / limit, limit / (q n)
-    f           by what the rewards of a key are multiplied: f^2 = c^(1 / rho - 1) / rho where rho > 1, else 1
+    f           the factor of a key's rewards: f^2 = c^(1 / rho - 1) / rho where rho > 1, else 1
 
 Usual are all keys but the one of largest mean square and a twentieth of the others, again the largest. f
 falls from 1 on without a jump, until the mean square of the key is q. Where most rewards are 0, phi is large
@@ -66,9 +66,9 @@ class UsualSizes:
         return found
 
     def is_far(self, value: float, signal: int = 0) -> bool:
-        """Whether one reward is far beyond all that is usual: its square above q + 1000 sqrt(phi).
+        """Return whether one reward is far beyond all usual ones: its square above q + 1000 sqrt(phi).
 
-        Of normal rewards with mean 0 that is 38 times their root mean square.
+        For normal rewards with mean 0 the bound is 38 times their root mean square.
         """
         mean, variance = float(self.mean_squares[signal]), float(self.variances[signal])
         return mean > 0.0 and value * value > mean + FAR_ALONE * math.sqrt(variance)

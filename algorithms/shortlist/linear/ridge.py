@@ -173,9 +173,9 @@ def _packed(upper: Matrix) -> Vector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaled:
-    """A ``Posterior`` whose root is sigma times another one. It is made when it is asked for.
+    """A ``Posterior`` whose root is sigma times another one. The root is made on demand.
 
-    ``shared_root``: that of V^-1. ``length``: as of ``Factored``.
+    ``shared_root``: of V^-1. ``length``: as of ``Factored``.
     """
 
     theta: Vector
@@ -387,6 +387,6 @@ def widths(posterior: Posterior, features: Matrix) -> Vector:
 
 
 def _is_scalar(matrix: Matrix) -> bool:
-    """Whether it is a multiple of the identity."""
+    """Return whether the matrix is a multiple of the identity."""
     diagonal = matrix.diagonal()
     return int(np.count_nonzero(matrix)) == len(diagonal) and bool((diagonal == diagonal[0]).all())

@@ -37,7 +37,7 @@ NO_MORE.setflags(write=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """How much is added at a time: the sums do not depend on it, to the bit.
+    """The amount added at a time: the sums do not depend on it, to the bit.
 
     ``wide_dim``    from this dimension on learners are added to one after the other,
     ``terms``       so many numbers of their sums
@@ -60,15 +60,15 @@ def _no_more() -> Vector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RidgeSums:
-    """What a learner has seen: gram and moment, packed as the lower triangle row by row, then the vector.
+    """The sums of a learner: gram and moment, packed as the lower triangle row by row, then the vector.
 
     The sum is ``total - error``. ``error`` is the rounding error of the last addition, at most half a unit in
-    the last place; it is part of the state, because the next addition corrects for it. ``observations``
+    the last place; part of the state, because the next addition corrects for it. ``observations``
     counts decisions, not rewards: the rows that were ``first``. ``weight`` is the sum of their weights, which
     is their number unless they are discounted. Shapes: (d (d + 3) / 2,) both.
 
-    ``squares - squares_error`` is the sum of squares, compensated in the same way. It is not finite where it
-    is unknown: of sums that were kept without it, or beyond the range of float64.
+    ``squares - squares_error`` is the sum of squares, compensated in the same way. Not finite where unknown:
+    for sums kept without squares, or beyond the range of float64.
 
     ``more - more_error``: of the signals after the first, one after the other: moment (d,) and products
     (j + 1,) of signal j = 1, 2, ... Shapes: ((J - 1) d + J (J + 1) / 2 - 1,) both, empty for one signal.
@@ -90,7 +90,7 @@ class RidgeSums:
 
     @property
     def has_squares(self) -> bool:
-        """Whether the sum of squares is known."""
+        """True if the sum of squares is known."""
         return math.isfinite(self.squares) and math.isfinite(self.squares_error)
 
     @property
@@ -247,11 +247,10 @@ def add(
     grow with the number of rows.
 
     ``discounts``: factors and weights. The sums are multiplied by the n-th factor before row n is added, and
-    that counts by its weight. None: all are 1. ``before``: the b, the sum of the rewards that the decision
-    of a row had before it; None: they are 0.
-    Shapes: features (n, d), values (n,) or, of several signals, (n, J), first (n,), factors and weights (n,),
-    before as values.
-    Cost: n d (d + 3) / 2 multiply-adds, five array operations a row, or seven with discounts.
+    row n counts by its weight. None: all are 1. ``before``: the b, the sum of the earlier rewards of a row's
+    decision; None: 0. Shapes: features (n, d), values (n,) or, of several signals, (n, J), first (n,),
+    factors and weights (n,), before as values. Cost: n d (d + 3) / 2 multiply-adds, five array operations a
+    row, or seven with discounts.
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
     if discounts is None:
@@ -354,7 +353,8 @@ def add_each(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Each:
-    """What each row adds: to the moment of the first signal ``values`` x, and to ``squares`` and ``more``.
+    """The addition of each row: ``values`` x to the moment of the first signal, and to ``squares`` and
+    ``more``.
 
     ``count`` is J. Shapes: (n,), (n,), (n, p).
     """
@@ -367,7 +367,7 @@ class _Each:
 
 
 def _each(features: Matrix, values: Vector, before: Vector | None, *, least: int = 1) -> _Each:
-    """Of at least so many signals. Shapes: (n, d), (n,) or (n, J), before as values."""
+    """The additions for at least so many signals. Shapes: (n, d), (n,) or (n, J), before as values."""
     count = len(features)
     checks.array("values", values)
     if values.ndim == 1 and least == 1:
@@ -405,13 +405,15 @@ def _widened(values: Matrix, columns: int) -> Matrix:
 
 @lru_cache(maxsize=256)
 def _places(signals: int, dim: int) -> Rows:
-    """Where the numbers of ``more`` are among a moment and J products of each further signal. Shape: (p,)."""
+    """The places of the numbers of ``more`` among a moment and J products of each further signal. Shape:
+    (p,).
+    """
     place, further = np.arange(dim + signals), np.arange(1, signals)[:, None]
     return np.flatnonzero(place - dim <= further)
 
 
 def _squares(values: Vector, before: Vector | None) -> Vector:
-    """What each reward adds to the sum of squares: (b + r)^2 - b^2. Shapes: (n,), (n,) -> (n,)."""
+    """The addition of each reward to the sum of squares: (b + r)^2 - b^2. Shapes: (n,), (n,) -> (n,)."""
     with np.errstate(over="ignore", invalid="ignore"):
         if before is None:
             return values * values
@@ -486,7 +488,7 @@ def _add_rows(total: Vector, error: Vector, terms: Matrix, factors: Sequence[flo
 
 
 def _packed(row: int) -> int:
-    """Where a row of the lower triangle begins."""
+    """The beginning of a row in the packed lower triangle."""
     return row * (row + 1) // 2
 
 

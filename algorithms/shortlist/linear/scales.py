@@ -1,12 +1,12 @@
-"""The unit of rewards and that of features, from a learner's own sums: noise and ridge.
+"""The units of rewards and of features, from a learner's own sums: noise and ridge.
 
 Notation
-    d, n            dimension of what is learned; sum of the weights of the decisions
+    d, n            dimension of the parameters; sum of the weights of the decisions
     x, r            features of a chosen arm (d,), its reward
     V, theta^       precision ridge * I + gram (d, d), and estimate (d,), see ``ridge``
     S               sum of squared rewards, ``RidgeSums.squares``
     sigma           noise: the standard deviation of a reward about x.theta
-    spread, a0      sigma as it is taken for before there are rewards, and as how many rewards that counts
+    spread, a0      sigma assumed before there are rewards, and its weight in rewards
     c               ridge / mean squared length of x: how large sigma^2 is beside the variance of x.theta
 
 Model
@@ -14,14 +14,14 @@ Model
     Gamma with shape a0 / 2 and rate a0 spread^2 / 2. This prior is conjugate: theta, given sigma and the
     rewards, is N(theta^, sigma^2 V^-1), and 1 / sigma^2 is Gamma with shape (a0 + n) / 2 and rate
     (a0 spread^2 + R) / 2, where R = S - moment.theta^ = sum (r - x.theta^)^2 + ridge |theta^|^2. ``noise`` is
-    the sigma whose 1 / sigma^2 is the mean of that.
+    the sigma whose 1 / sigma^2 is the mean of this Gamma.
 
-So a draw theta^ + exploration * sigma * V^-1/2 xi is in the unit of rewards, and the arm that it chooses does
-not depend on units: where all features, or all rewards and the spread, are multiplied by a power of two,
-every number here is multiplied by its power to the bit.
+So a draw theta^ + exploration * sigma * V^-1/2 xi is in the unit of rewards, and its chosen arm does not
+depend on units: where all features, or all rewards and the spread, are multiplied by a power of two, every
+number here is multiplied by its power to the bit.
 
-Everything follows from sums, so it is the same however a log is cut into batches, and a replay has it.
-Weights of rewards, as of discounting, are their powers in the likelihood.
+All follows from sums: the same however a log is cut into batches, and in a replay. Weights of rewards, as of
+discounting, are their powers in the likelihood.
 
 Source: Bishop, "Pattern Recognition and Machine Learning" (2006), section 3.3; Gelman et al., "Bayesian Data
 Analysis", chapter 14. As a bandit: Riquelme, Tucker and Snoek, "Deep Bayesian Bandits Showdown" (2018), where
@@ -69,7 +69,7 @@ def _diagonal(dim: int) -> Rows:
 
 
 def ridge(sums: RidgeSums, *, otherwise: float) -> float:
-    """Return c trace(gram) / n; ``otherwise`` where that is not positive: without observations.
+    """Return c trace(gram) / n; ``otherwise`` where not positive: without observations.
 
     Sums are taken as they are, or discounted. A learner without any draws theta from
     N(0, sigma^2 / ridge I), and every ``otherwise`` > 0 gives it the same choice; only widths depend on it.
@@ -86,9 +86,9 @@ def noise(
 ) -> float:
     """Return sigma; ``theta`` is the estimate from these sums.
 
-    ``spread``: half of the largest reward less the least, None: unknown, then a0 = 0. Where nothing says how
-    large rewards are, all were 0 or their squares are unknown, it is the spread, else 1. ``share``: by
-    maximum evidence how much of spread^2 counts beside R, also of one that is not known; None: all of it.
+    ``spread``: half of the largest reward less the least, None: unknown, then a0 = 0. Where the size of
+    rewards is unknown, since all were 0 or their squares are unknown, sigma is the spread, else 1. ``share``:
+    by maximum evidence how much of spread^2 counts beside R, also for an unknown spread; None: all.
 
     Shapes: theta (d,). Cost: O(d). Raises: InvalidShape, InvalidParameter (spread <= 0).
     """
@@ -120,11 +120,11 @@ def ridge_share(dim: float) -> float:
 
 
 class Fit(NamedTuple):
-    """What the sums of a learner say of its scales.
+    """The scales from the sums of a learner.
 
-    ``ridge``   that of V
+    ``ridge``   of V
     ``share``   1 / (1 + u), as ``noise`` takes it; None: not by maximum evidence
-    ``length``  L, by which a posterior knows its unit; 0: that is the noise
+    ``length``  L, for the unit of a posterior; 0: the unit is the noise
     """
 
     ridge: float
@@ -134,14 +134,14 @@ class Fit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What a posterior depends on besides the sums.
+    """The parameters of a posterior besides the sums.
 
-    ``ridge``        None: that of the sums, see ``ridge`` and ``least_ratio``
-    ``otherwise``    what it is then, without observations
-    ``learns_noise``  whether sigma is that of the sums; else it is 1
+    ``ridge``        None: from the sums, see ``ridge`` and ``least_ratio``
+    ``otherwise``    the ridge then, without observations
+    ``learns_noise``  True for sigma from the sums; else 1
     ``spread``       as for ``noise``
-    ``least_ratio``  the ridge is that of maximum evidence (``evidence``), where rho L is at least this, or as
-                    given, and the noise follows from it; None: the ridge is c L, or as given
+    ``least_ratio``  the ridge is by maximum evidence (``evidence``), where rho L is at least this, or as
+                     given, and the noise follows from it; None: the ridge is c L, or as given
     ``spreads``      of each signal, as ``evidence.ratio`` takes them
     """
 

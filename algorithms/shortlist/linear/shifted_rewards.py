@@ -1,9 +1,9 @@
-"""The transformation that makes the best mean reward positive when it may be negative.
+"""The transformation by which the best mean reward becomes positive when it may be negative.
 
 Notation
     x, r        features (d,) and reward as observed
     x', r'      [x / sqrt 2, sqrt 2 / 2] (d + 1,) and r / 2 + 1 / 2
-    theta'      [theta* / sqrt 2, sqrt 2 / 2] (d + 1,): the parameter that the learner then estimates
+    theta'      [theta* / sqrt 2, sqrt 2 / 2] (d + 1,): the parameter then estimated by the learner
 
 x'.theta' = (x.theta* + 1) / 2. So the order of the arms is unchanged, a mean reward in [-1, 1] becomes one in
 [0, 1], and norms of at most 1 stay at most 1. A policy uses the transformation by giving ``shift_features``

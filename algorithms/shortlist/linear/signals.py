@@ -13,16 +13,16 @@ Notation
 
 Derivation
     The weighted sum w.r is a reward like any other: ridge regression on it has the moment w M and the sum of
-    squares w P w, so its estimate is w Theta, and what ``scales.noise`` estimates of it is
+    squares w P w, so its estimate is w Theta, and the estimate of ``scales.noise`` is
 
         sigma^2 = (w P w - (w M).(w Theta) + a0 spread^2) / (n + a0) = (w R w + a0 spread^2) / (n + a0).
 
-    Without a0 that is w S w for S = R / n: with the ridge's share, the second moment of the residuals, hence
-    their covariance. So a draw for w is that of a learner which learned w.r from the start, and for one
-    signal of weight 1 it is the same to the bit. A signal whose noise is given is taken to vary independently
-    of the others: sigma^2 = w_A S_AA w_A + sum of w_j^2 noise_j^2 over those that are given, A the others.
+    Without a0 this is w S w for S = R / n: with the ridge's share, the second moment of the residuals, hence
+    their covariance. So a draw for w is as from a learner of w.r from the start, and for one signal of weight
+    1 the same to the bit. A signal whose noise is given is taken to vary independently of the others: sigma^2
+    = w_A S_AA w_A + sum of w_j^2 noise_j^2 over the given ones, A the others.
 
-Cost of a choice: J d + J^2 multiply-adds more than that of one signal. No matrix of size d depends on w.
+Cost of a choice: J d + J^2 multiply-adds more than for one signal. No matrix of size d depends on w.
 
 Source: Bishop, "Pattern Recognition and Machine Learning" (2006), sections 3.1.5 and 3.3: several outputs
 share the design matrix. Zellner, "An Efficient Method of Estimating Seemingly Unrelated Regressions" (1962),
@@ -49,11 +49,11 @@ ALONE = (1.0,)  # the weights of one signal that is all
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """How the signals of a choice are weighed.
+    """The weighing of the signals of a choice.
 
     ``weights``   of each signal
-    ``noises``    what each varies by about its mean; None: it is learned
-    ``spreads``   half of what each can differ by; None: it has no bounds
+    ``noises``    the deviation of each about its mean; None: learned
+    ``spreads``   half of the range of each; None: no bounds
     """
 
     weights: tuple[float, ...]
@@ -62,7 +62,7 @@ class Weighing:
 
     @property
     def spread(self) -> float | None:
-        """That of the weighted sum of the signals whose noise is learned; None: it has no bounds."""
+        """The spread of the weighted sum of the signals with learned noise; None: no bounds."""
         total = 0.0
         for weight, noise, spread in zip(self.weights, self.noises, self.spreads, strict=True):
             if weight and noise is None:
@@ -79,7 +79,7 @@ class Weighing:
 
     @property
     def learns_all(self) -> bool:
-        """Whether no noise is given."""
+        """True if no noise is given."""
         return self.noises.count(None) == len(self.noises)
 
     @property
@@ -92,12 +92,11 @@ class Weighing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SignalPosteriors:
-    """What is known of all signals. Shapes: thetas (J, d), root (d, d), forms (2, J, J): P and R.
+    """The posteriors of all signals. Shapes: thetas (J, d), root (d, d), forms (2, J, J): P and R.
 
-    ``shared_root``: that of V^-1, of all weighted sums.
-    ``noise_given``: both forms are S, which a learned prior has estimated from all keys.
-    ``share``: how much of the square of a spread counts beside R, see ``scales.noise``.
-    ``length``: of every weighted sum, as of ``ridge.Factored``.
+    ``shared_root``: of V^-1, of all weighted sums. ``noise_given``: both forms are S, which a learned prior
+    has estimated from all keys. ``share``: how much of the square of a spread counts beside R, see
+    ``scales.noise``. ``length``: of every weighted sum, as of ``ridge.Factored``.
     """
 
     thetas: Matrix

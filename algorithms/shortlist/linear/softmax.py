@@ -5,12 +5,12 @@ Notation
     theta^      the estimate (d,) of ridge regression
     s_i         x_i.theta^, the score of arm i
     tau         temperature: p(i) is proportional to exp(s_i / tau)
-    k           arms to draw: the first from p, each further one from p restricted to those that are left
+    k           arms to draw: the first from p, each further one from p restricted to the remaining ones
 
 The arms are those of the k largest s_i / tau + Gumbel noise, which have exactly this distribution
 (``sampling.gumbel_max``). The propensity of the arm at place j is its probability given the arms before it,
 so the product of all propensities is the probability of the ordered list. Propensities are computed from the
-same scores that the draw uses, so rounding of a score makes none of them wrong.
+same scores as the draw, so rounding of a score makes none of them wrong.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def choose_within(
     rng: np.random.Generator,
     barred: NDArray[np.bool_] | None = None,
 ) -> Softmax:
-    """As ``choose``, where what was drawn can rule out others: each arm is drawn among those still allowed.
+    """As ``choose``, where drawn arms can rule out others: each arm is drawn among those still allowed.
 
-    ``take(place)`` counts the arm that was just drawn, and returns the places of arms that may not come any
-    more. ``barred`` (K,): True for those that may not come at all. Fewer than k arms when none may come.
+    ``take(place)`` counts the arm just drawn, and returns the places of arms barred from now on. ``barred``
+    (K,): True for arms which may not come at all. Fewer than k arms when none may come.
 
-    To pass over what is ruled out, in the order of the k largest of ``choose``, has the same distribution as
-    to draw again from what is left: given that it is among some arms, the largest is any of them by their
+    To pass over ruled-out arms, in the order of the k largest of ``choose``, has the same distribution as to
+    draw again from the remaining ones: given its place among some arms, the largest is any of them by their
     softmax.
 
     Shapes: scores (K,). Cost: O(K + k log k) while few are passed over, O(K log K) at most; min(k, K) calls,

@@ -1,20 +1,20 @@
-"""Sub-Elim: elimination that plays a living arm of large width, and reads a whole stage only now and then.
+"""Sub-Elim: elimination which plays a living arm of large width, and reads a whole stage only now and then.
 
 Notation
     w               radius * ||x||_{V^-1}, the width of an arm (n,)
     s               lowest stage with a living arm; s_max the last one
     null            no proposed arm is as wide as share * 2^-s: perhaps no arm of the stage is any more
-    ruled out       x.theta^ + w is below the largest x.theta^ - w of the arms that are compared with it now
+    ruled out       x.theta^ + w is below the largest x.theta^ - w of the arms compared with it now
     due             a pass (``elimination.advance``) follows: after a null, or when half of them are ruled out
 
     >>> # state = elimination.start(prior, rows, features_of, rules(radius=2.0, eta=0.01))
-    >>> # state, arms = play(state, posterior, features_of, find, k=1, rng=rng)    what to play, passes done
+    >>> # state, arms = play(state, posterior, features_of, find, k=1, rng=rng)    arms to play, passes done
     >>> # state = elimination.add(state, posterior, new_rows, features_of)         and elimination.delete
     >>> # if state.stale: state = elimination.start(posterior, rows, features_of, state.rules)
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 3, lines 14 to 28.
-The state and its passes are in ``elimination``, the searches in ``most_uncertain_arm``. That arms which are
-ruled out cost no guarantee is proved in docs/papers/sublinear-bandits.md.
+The state and its passes are in ``elimination``, the searches in ``most_uncertain_arm``. Ruled-out arms cost
+no guarantee: the proof is in docs/papers/sublinear-bandits.md.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ def choose(
 ) -> EliminationChoice:
     """Return ``k`` living arms of large width (lines 14 to 18).
 
-    When few arms live, all are compared with each other: first come the most uncertain that are not ruled
-    out, then those of the largest upper bound. When all arms are in stage s_max, the same is done with a
-    uniform sample of them. Otherwise the answer is the most uncertain of the arms that ``find`` proposes.
+    When few arms live, all are compared with each other: first come the most uncertain ones which are not
+    ruled out, then those of the largest upper bound. When all arms are in stage s_max, the same is done with
+    a uniform sample of them. Otherwise the answer is the most uncertain of the arms proposed by ``find``.
     Missing arms are drawn at random. Only living arms are returned, so there may be fewer than k, or none.
 
-    A pass that is due may wait: a service plays the returned arm while the pass runs. Any living arm costs at
+    A due pass may wait: a service plays the returned arm while the pass runs. Any living arm costs at
     most 4 * 2^-s more than the best.
 
-    ``check_rate`` is the probability that a sample of the lowest stage is compared as well, to see whether
-    at least half of it is ruled out. It changes when a pass is due, not what is returned.
+    ``check_rate`` is the probability of comparing a sample of the lowest stage as well, to see whether at
+    least half of it is ruled out. It changes the time of a pass, not the answer.
 
     Shapes: exclude (e,) -> rows, scores (min(k, living arms outside exclude),).
     Cost: one ``find``, and d^2 for each arm proposed or compared. Raises: InvalidParameter (k < 1).
@@ -102,9 +102,9 @@ def play(
     exclude: Rows = NO_ROWS,
     check_rate: float = CHECK_RATE,
 ) -> tuple[Elimination, TopK]:
-    """Return the state after every pass that is due, and the choice from it (lines 14 to 28).
+    """Return the state after every due pass, and the choice from it (lines 14 to 28).
 
-    Shapes, errors: as ``choose``. Cost: that of ``choose``, and of the passes.
+    Shapes, errors: as ``choose``. Cost: ``choose`` and the passes.
     """
     choice = choose(state, posterior, features_of, find, k=k, rng=rng, exclude=exclude, check_rate=check_rate)
     while choice.due and not state.stale:
@@ -192,7 +192,7 @@ def _compare(
 
 
 def _half_are_ruled_out(hopeful: NDArray[np.bool_]) -> bool:
-    """Whether at least half of the arms are ruled out."""
+    """Return whether at least half of the arms are ruled out."""
     return 2 * int(np.count_nonzero(hopeful)) <= len(hopeful) > 0
 
 

@@ -26,13 +26,13 @@ def choose(
     rng: np.random.Generator,
     exclude: Rows = NO_ROWS,
 ) -> TopK:
-    """Draw theta~ and return the ``k`` arms that ``solver`` finds for it.
+    """Draw theta~ and return the ``k`` arms found by ``solver``.
 
     ``solver`` holds the arms: in production a graph with a shortlist; or the ladder of Algorithm 4 in
     ``mips.adaptive``; or a scan. The best arm of an inner product does not depend on the query's norm, so
     theta~ is passed as it is. ``exploration`` is explained in ``linear_ts.draw``.
 
     Shapes: exclude (e,) distinct rows -> rows (m,), scores (m,) with m <= k.
-    Cost: O(d^2) and one search. Raises: InvalidParameter, and what ``solver`` raises.
+    Cost: O(d^2) and one search. Raises: InvalidParameter, and the errors of ``solver``.
     """
     return solver.search(draw(posterior, exploration=exploration, rng=rng), k, exclude)

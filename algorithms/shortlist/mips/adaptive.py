@@ -1,19 +1,19 @@
-"""The adaptive MIPS solver, and the ladder of them that Thompson sampling asks.
+"""The adaptive MIPS solver, and the ladder of them for Thompson sampling.
 
 Notation
     K, d            number of arms, dimension; R the largest norm of an arm
-    q, q^           query (d,) of norm at most 1, and the point of the net that it is rounded to
-    p               an arm divided by R, so that |p| <= 1
-    (c, r, epsilon) if <q, p*> >= r + epsilon for some arm, an arm with <q, p> >= c r - epsilon is returned
+    q, q^           query (d,) of norm at most 1, and its nearest point of the net
+    p               an arm divided by R: |p| <= 1 (c, r, epsilon) if <q, p*> >= r + epsilon for some arm, an
+    arm with <q, p> >= c r - epsilon is returned
     null            no arm is returned
     i, n            rung of the ladder, 1 <= i <= n = ceil(d / eta): c = 1 - 1/(i + 1), r = i eta / d,
                     epsilon = eta / d
 
-The solvers inside answer (c, r, 0) on net points with probability at least 0.9 each, independently; one that
-is exact never fails, and is enough. Ours do not depend on c and r, so all rungs share them, and the whole
-ladder is one question to each: the largest rung that is not null is read off the best answer.
+The solvers inside answer (c, r, 0) on net points with probability at least 0.9 each, independently; an exact
+one never fails, and is enough. Ours do not depend on c and r, so all rungs share them, and the whole ladder
+is one question to each: the largest rung with an arm is read off the best answer.
 
-What the ladder guarantees (docs/papers/sublinear-bandits.md): if all net points are answered and max <q, p>
+The guarantee of the ladder (docs/papers/sublinear-bandits.md): if all net points are answered and max <q, p>
 >= 2 eta / d, the answer has <q, p> > max - 4 eta / d.
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Algorithm 1, Theorem 3.3, and

@@ -1,4 +1,4 @@
-"""What a one-shot search returns."""
+"""The answer of a one-shot search."""
 
 from __future__ import annotations
 

@@ -8,16 +8,16 @@ Notation
     grain       coordinates are read in multiples of this many
 
 The first t coordinates in a uniformly random order are a sample of t coordinates without replacement. So one
-permutation serves all queries, if it is drawn before any query is seen and kept secret from those who choose
-queries and arms. Draw it again (``build``) when somebody may have learned it: every answer that depends on it
-tells a little, and arms or queries made from such answers are no longer independent of it. Under one
+permutation serves all queries, if drawn before any query is seen and kept secret from those who choose
+queries and arms. Draw another one (``build``) when somebody may have learned it: every answer tells a little
+of the permutation, and arms or queries made from answers are no longer independent of it. Under one
 permutation every answer is right with probability 1 - delta, but not independently of the other answers.
 
 z is kept in float32, in blocks of permuted coordinates. Each block is contiguous, arm after arm, and as wide
-as all blocks before it, up to a limit. A search that reads twice as far each time reads long runs of memory:
-a sample of the coordinates of all arms is read at the speed of a scan, where picking random coordinates out
-of whole arms would be slower than reading everything. The squares of the first coordinates are kept too, so
-that second moments are products like any other.
+as all blocks before it, up to a limit. A search with twice the coordinates each time reads long runs of
+memory: a sample of the coordinates of all arms is read at the speed of a scan, where picking random
+coordinates out of whole arms would be slower than reading everything. The squares of the first coordinates
+are kept too: second moments are products like any other.
 
 Memory: 4 n N bytes, 4 n N / grain for sums of squares, and n N / 8 for squares. ``vectors`` and ``working``
 are references.
@@ -92,7 +92,7 @@ class BlockedArms:
 
     @property
     def memory_bytes(self) -> int:
-        """What the layout adds to the vectors."""
+        """The memory of the layout besides the vectors."""
         blocks = sum(block.nbytes for block in (*self.blocks, *self.squared))
         return blocks + self.grain_squares.nbytes + self.root_fourth.nbytes + 5 * self.order.nbytes
 
@@ -294,9 +294,9 @@ def build(
 
 
 def block_starts(n: int, dim: int, grain: int, costs: ReadCosts) -> Rows:
-    """Where blocks begin: each as wide as all before it, within limits, in multiples of the grain.
+    """The beginnings of blocks: each as wide as all before it, within limits, in multiples of the grain.
 
-    Where queries have an overhead the first block is no wider than the least sample that is worth reading.
+    Where queries have an overhead the first block is no wider than the least worthwhile sample.
     """
     sample = costs.least_sample(n, dim) if costs.overhead(n, dim) > 0.0 else dim / 8.0
     first = rounded(max(SQUARED * dim, min(SUMMED, sample), _FIRST_ENTRIES / n), grain, dim)

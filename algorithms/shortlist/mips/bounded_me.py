@@ -3,15 +3,15 @@
 Notation
     n, N, K     number of arms, of coordinates (rewards of an arm), of arms to find
     S_l, s      arms left in round l, how many
-    eps_l       share of epsilon that round l may lose; delta_l its share of delta
+    eps_l       share of epsilon for round l; delta_l its share of delta
     R           range of the rewards of an arm
     t_l         coordinates read of every arm of S_l by the end of round l
     f           how many arms beyond K are kept, floor((s - K) / 2) as printed
 
 There are two plans. ``printed``: the paper's rounds, each of which keeps half of the arms and has its share
-of epsilon and delta. ``sampled``: one round that has all of epsilon and delta and keeps few arms, which are
-then read to the end. The lemma of a round is the same, and far less is read: see docs/papers/bounded-me.md.
-How many arms it keeps follows from what reads cost (``rewards.costs``): see ``ReadCosts``.
+of epsilon and delta. ``sampled``: one round with all of epsilon and delta and few arms kept, which are then
+read to the end. The lemma of a round is the same, and far less is read: see docs/papers/bounded-me.md. How
+many arms it keeps follows from what reads cost (``rewards.costs``): see ``ReadCosts``.
 
 Source: Liu, Wu, Mozafari, "A Bandit Approach to Maximum Inner Product Search", Algorithm 1.
 """
@@ -91,19 +91,19 @@ def check_arguments(k: int, epsilon: float, delta: float) -> None:
 
 
 def saves(steps: Sequence[Round], rewards: CoordinateRewards) -> bool:
-    """Whether the rounds cost clearly less than a scan."""
+    """Return whether the rounds cost clearly less than a scan."""
     n, dim = rewards.size, rewards.dim
     cost = work(steps, n, dim, rewards.costs) + rewards.costs.overhead(n, dim) / (n * dim)
     return not few_coordinates(rewards) and cost < _WORTH
 
 
 def is_quicker(rewards: CoordinateRewards, *, k: int, epsilon: float, delta: float) -> bool:
-    """Whether ``bounded_me`` would cost clearly less than a scan; known before anything is read."""
+    """Return whether ``bounded_me`` would cost clearly less than a scan; known before anything is read."""
     return saves(rounds(rewards, k=k, epsilon=epsilon, delta=delta), rewards)
 
 
 def few_coordinates(rewards: CoordinateRewards) -> bool:
-    """Whether there are too few coordinates to sample."""
+    """Return whether there are too few coordinates to sample."""
     return rewards.dim < LEAST_DIM
 
 

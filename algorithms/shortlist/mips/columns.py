@@ -45,7 +45,7 @@ _SLACK = 2.0**-20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """What is known of every coordinate. Shapes: (N,) each.
+    """Statistics of every coordinate. Shapes: (N,) each.
 
     ``low``, ``high``: the least and the largest value. ``center``: about the mean value, c.
     ``width``: at least high - low. ``reach``: at least the largest distance from the center.

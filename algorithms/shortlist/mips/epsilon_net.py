@@ -1,9 +1,9 @@
-"""The net of queries that makes a solver safe against queries that depend on its earlier answers.
+"""The net of queries, which makes a solver safe against queries made from its earlier answers.
 
 Notation
     d, epsilon      dimension, width of the net as the paper counts it
     q, q^           query (d,), |q| <= 1; the nearest point whose coordinates are multiples of epsilon / d
-    N               points of the net that a query of norm at most 1 can be rounded to
+    N               points of the net near a query of norm at most 1
     kappa           independent solvers, each of which fails on a fixed query with probability at most 0.1
 
 A solver's randomness is drawn once, so an adversary who sees answers can steer towards a query on which it

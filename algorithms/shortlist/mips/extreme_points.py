@@ -2,12 +2,12 @@
 
 Notation
     n, d        number of arms, of coordinates
-    m           dimension of the flat that all arms lie in, m <= d
+    m           dimension of the flat of all arms, m <= d
     h           number of extreme points
 
-A linear function over a polytope is largest at a corner. So a search for the best arm may leave out all arms
-that are none. That serves k = 1 alone: the second best arm may be none. Of Gaussian arms about
-log(n)^((m - 1) / 2) are corners, times a constant that grows with m: few where m is 2 or 3, most at a dozen.
+A linear function over a polytope is largest at a corner. So a search for the best arm may leave out all other
+arms. This serves k = 1 alone: the second best arm may be no corner. Of Gaussian arms about log(n)^((m - 1) /
+2) are corners, times a constant which grows with m: few where m is 2 or 3, most at a dozen.
 
 Source: Liu, Wu, Mozafari, "A Bandit Approach to Maximum Inner Product Search", Remark 1. The hull is found by
 Qhull (Barber, Dobkin, Huhdanpaa, "The Quickhull Algorithm for Convex Hulls", 1996).

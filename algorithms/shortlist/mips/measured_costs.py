@@ -1,17 +1,16 @@
-"""What reads cost on this machine, measured.
+"""Measured costs of reads on this machine.
 
 Notation
     unit        the time in which a scan reads one coordinate of one arm; all costs are in units
 
-Three things are measured: how long a scan takes for a coordinate, how long arms take that are picked or read
-in full, and how long a search takes that reads next to nothing. That search is dozens of calls of numpy, and
-all overhead is made of such calls. So every overhead is the usual one, times how much longer than usual the
-search takes.
+Three things are measured: the time of a scan for a coordinate, of arms picked or read in full, and of a
+search with next to no reads. Such a search is dozens of calls of numpy, and all overhead is made of such
+calls. So every overhead is the usual one, times the search's time relative to the usual one.
 
-Times are medians of several rounds. Every round begins with the scan, so the caches hold nothing of what is
-timed after it, as between two searches, and who else uses the memory slows down everything alike. The noise
-that is left is bounded: what is measured is clipped to a range around what is usual. A plan that is made from
-wrong costs takes longer, and promises the same.
+Times are medians of several rounds. Every round begins with the scan, so the caches hold nothing of the later
+parts, as between two searches, and other use of the memory slows down everything alike. The remaining noise
+is bounded: measurements are clipped to a range around the usual ones. A plan from wrong costs takes longer,
+and promises the same.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def measure(clock: Clock, rng: np.random.Generator) -> ReadCosts:
     few = blocked.build(np.resize(numbers, _SEARCHED), rng=rng)
 
     def works(places: Rows) -> tuple[Work, ...]:
-        """What is timed in a round, in order."""
+        """The timed work of a round, in order."""
         return (
             lambda: vectors @ weights,
             lambda: _search(blocked_rewards(few, weights[: few.dim])),

@@ -67,7 +67,7 @@ class PartialSums:
         return None, self.places if left < n else slice(None)
 
     def few_are_left(self) -> bool:
-        """Whether reading the rest of the arms that are left costs no more than another decision."""
+        """True if reading the rest of the remaining arms costs no more than another decision."""
         scan = self.rewards.size * self.rewards.dim
         most = min(self.rewards.costs.decision, _SHARE_OF_A_SCAN * scan)
         return self.finishing(len(self.places)) <= most
@@ -99,9 +99,9 @@ class PartialSums:
         return rewards.whole_noise
 
     def answer(self, k: int, guarantee: Guarantee, *, decided: bool = False) -> Answer:
-        """Return the best ``k`` of the arms that are left: by their sums if ``decided``, else exactly.
+        """Return the best ``k`` of the remaining arms: by their sums if ``decided``, else exactly.
 
-        The guarantee is replaced by none if a term was read that lies outside the range that was given.
+        The guarantee is replaced by none if a read term lies outside of the given range.
         """
         rewards = self.rewards
         if decided:

@@ -1,4 +1,4 @@
-"""Racing: successive elimination by bounds that follow the variance of the rewards.
+"""Racing: successive elimination by bounds from the variance of the rewards.
 
 Notation, beyond that of ``bounded_me``
     w           bound on the absolute rewards
@@ -7,7 +7,7 @@ Notation, beyond that of ``bounded_me``
     L           number of checks before the last, at which everything was read
     level       log(2 n L / delta)
 
-At a check every arm that is left has been read at t coordinates. Its mean lies within a radius of the true
+At a check every remaining arm has been read at t coordinates. Its mean lies within a radius of the true
 one, by a Bernstein bound without replacement. An arm goes if its upper bound is below the k-th largest lower
 bound.
 
@@ -15,7 +15,7 @@ Over blocked arms s is known beforehand, from fourth moments. Elsewhere it is bo
 Squares cost more than sums, so they are taken of the first coordinates only, about a thirtieth of all reads;
 later checks use the last bounds s.
 
-It is the engine of Racing-EBS for the best k arms, with a narrower bound: see docs/papers/bounded-me.md.
+The engine of Racing-EBS for the best k arms, with a narrower bound: see docs/papers/bounded-me.md.
 
 Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", Algorithm 1.
 """
@@ -100,7 +100,7 @@ def racing(
 
 
 def few_coordinates(rewards: CoordinateRewards) -> bool:
-    """Whether a race would cost much more than a scan, should it have to read everything."""
+    """Return whether a race would cost much more than a scan, should it have to read everything."""
     n, dim = rewards.size, rewards.dim
     return dim < LEAST_DIM or rewards.costs.overhead(n, dim) > _MOST_OVERHEAD * n * dim
 

@@ -1,4 +1,4 @@
-"""What a search costs besides a plain scan, as numbers that are passed in: plans are chosen from them.
+"""Costs of a search besides a plain scan, as numbers from the caller: plans are chosen by them.
 
 Notation
     n, N        number of arms, of coordinates
@@ -22,14 +22,12 @@ _LEAST_SAMPLE = 2.4
 class ReadCosts:
     """Costs in units of the module.
 
-    ``picked``: a coordinate of an arm that is read without its neighbours; at least 1.
-    ``whole``: a coordinate of an arm that is read in full, from its first coordinate on.
-    ``query``, ``coordinate``, ``arm``: the overhead of a query, for itself, for each of its N coordinates and
-    for each of the n arms.
-    ``decision``: deciding what to read next, when few arms are left.
-    ``check``: comparing all arms once in a race.
-    ``large``: where a scan reads fewer coordinates than this, a search takes so little time that overhead and
-    checks are left out of account.
+    ``picked``: a coordinate of an arm read without its neighbours; at least 1. ``whole``: a coordinate of an
+    arm read in full, from its first coordinate on. ``query``, ``coordinate``, ``arm``: the overhead of a
+    query, for itself, for each of its N coordinates and for each of the n arms. ``decision``: deciding what
+    to read next, when few arms are left. ``check``: comparing all arms once in a race. ``large``: where a
+    scan reads fewer coordinates than this, a search is so short that overhead and checks are left out of
+    account.
     """
 
     picked: float = 1.0

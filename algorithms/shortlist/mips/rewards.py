@@ -32,8 +32,8 @@ class CoordinateRewards(Protocol):
     """A query and its arms, as the searches see them; ``size`` is n, ``dim`` is N.
 
     ``bounds`` are R and w. ``noise`` bounds the rounding error of a mean of rewards over any t coordinates,
-    ``sum_noise`` that of the sum over all N, ``whole_noise`` that of ``whole``. ``costs`` are those of
-    reading them. ``violated``: some term read so far lies outside the range that was given.
+    ``sum_noise`` of the sum over all N, ``whole_noise`` of ``whole``. ``costs``: of reading. ``violated``:
+    some term read so far lies outside of the given range.
     """
 
     @property
@@ -48,7 +48,7 @@ class CoordinateRewards(Protocol):
 
     @property
     def objective(self) -> Objective:
-        """What is looked for."""
+        """The objective of the search."""
         ...
 
     @property
@@ -73,12 +73,12 @@ class CoordinateRewards(Protocol):
 
     @property
     def costs(self) -> ReadCosts:
-        """What reading costs."""
+        """The costs of reading."""
         ...
 
     @property
     def violated(self) -> bool:
-        """Whether a term that was read lies outside the range that was given."""
+        """True if a read term lies outside of the given range."""
         ...
 
     def root_mean_squares(self) -> Vector | None:
@@ -141,11 +141,13 @@ class BlockedRewards:
 
     @property
     def violated(self) -> bool:
-        """Whether a term that was read lies outside the range that was given."""
+        """True if a read term lies outside of the given range."""
         return self.bounds.violated
 
     def root_mean_squares(self) -> Vector:
-        """By Cauchy and Schwarz, and Minkowski: see docs/papers/bounded-me.md."""
+        """A bound of root mean squares by Cauchy and Schwarz, and Minkowski: see
+        docs/papers/bounded-me.md.
+        """
         root_fourth, root_dim = self.arms.root_fourth, math.sqrt(self.dim)
         squares = np.square(self.weights, dtype=np.float64)
         slope = math.ldexp(float(squares @ squares) ** 0.25, self.exponent)

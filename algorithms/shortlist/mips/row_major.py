@@ -1,11 +1,10 @@
 """Arms in rows, as they were given: nothing is prepared, and sampled coordinates are picked out of each row.
 
-For vectors that come with the query, and for a permutation that the caller asks for by a seed. A sampled
-coordinate takes several times as long as in a scan, or over ``blocked`` arms. So a search saves reads here
-before it saves time.
+For vectors of the query, and for a permutation by the caller's seed. A sampled coordinate takes several times
+as long as in a scan, or over ``blocked`` arms. So a search saves reads here before it saves time.
 
-Notation: as in ``columns``. Without columns the rewards are f_j less the middle of the range that was given.
-All that is read is compared with that range.
+Notation: as in ``columns``. Without columns the rewards are f_j less the middle of the given range. All read
+terms are compared with the range.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
 Notation
     N, m        size of the population, first batch
-    pi_t        share that is read by check t: pi_1 = m / N, then doubled while below 1
+    pi_t        share read by check t: pi_1 = m / N, then doubled while below 1
     Y_t         (mean_t - mu) / sd(mean_t), taken as a Gaussian Markov chain of unit variance (Corollary 4)
     rho_t       correlation of Y_t with Y_t-1: sqrt(pi_t-1 (1 - pi_t) / (pi_t (1 - pi_t-1))); N drops out
     E(B)        P(some t: Y_t > B); B_Normal is the B with E(B) = delta
 
-E is summed check by check. What is carried on is the density of Y_t where no check has crossed yet, on
-Gauss-Legendre nodes.
+E is summed check by check. The density of Y_t without a crossing so far is carried on, on Gauss-Legendre
+nodes.
 
-The print's Table 1 is for a chain that stops at -B as well, and counts crossings of +B alone: ``two_sided``.
+The print's Table 1 is for a chain with a stop at -B as well, and counts crossings of +B alone: ``two_sided``.
 It lies below the root of Equation 5, so for a guarantee the one-sided root is used; see
 docs/papers/racing-samplers.md.
 
@@ -56,9 +56,9 @@ def b_normal(delta: float, share: float, *, two_sided: bool = False) -> float:
 
 
 def crossing(bound: float, share: float, *, two_sided: bool = False, nodes: int = NODES) -> float:
-    """Return E(B): the probability that the walk exceeds ``bound`` at a check before the last.
+    """Return E(B): the probability of the walk to exceed ``bound`` at a check before the last.
 
-    ``share`` is pi_1. ``two_sided``: that it does so before it falls below -``bound``.
+    ``share`` is pi_1. ``two_sided``: before a fall below -``bound``.
     """
     places, weights = _gauss_legendre(nodes)
     low = -bound if two_sided else -_FAR

@@ -4,15 +4,15 @@ Notation
     D           number of clusters
     N_i, T_i    size of cluster i, factors read of it so far
     S_i         sum of all log f of cluster i + log_prior_i + g_i; the arm of largest S is a draw
-    l_i,n       N_i log f_n(i): its mean is S_i, up to what is known
+    l_i,n       N_i log f_n(i): its mean is S_i, up to known terms
     s_i         standard deviation of the l_i,n read so far, divided by T_i - 1
     t*          number of checks of the largest cluster
     B           Student's quantile at 1 - delta / ((D - 1)(t* - 1)), with min(T_i, T_j) - 1 degrees of freedom
 
-At each check arm i is compared with the leader j, the arm of largest estimate. It leaves if it is behind by
-more than G = (s_i^2 / T_i (1 - T_i / N_i) + s_j^2 / T_j (1 - T_j / N_j))^(1/2) B. The two variances add up,
-for the two arms are read independently. A cluster that was read to the end has no error: it adds nothing to
-G, and its T is not counted in the degrees of freedom.
+At each check arm i is compared with the leader j, the arm of largest estimate. Arm i leaves if it is behind
+by more than G = (s_i^2 / T_i (1 - T_i / N_i) + s_j^2 / T_j (1 - T_j / N_j))^(1/2) B. The two variances add
+up, for the two arms are read independently. A cluster read to the end has no error: it adds nothing to G, and
+its T is not counted in the degrees of freedom.
 
 Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", Appendix C.3.
 """
@@ -55,8 +55,8 @@ def racing_clusters(
 
     Its distribution is within ``delta`` of p in total variation if the factors of each cluster are like
     independent draws from a Gaussian of its own. That holds for every ``first``; the proof is in
-    docs/papers/racing-samplers.md. Other factors need Gaussian means, and a standard deviation that the first
-    batch can see. So give a larger ``first`` where factors are rare and large.
+    docs/papers/racing-samplers.md. Other factors need Gaussian means, and a standard deviation visible in the
+    first batch. So give a larger ``first`` where factors are rare and large.
 
     ``first`` is the size of the first batch; clusters that are no larger are read to the end.
     Shapes: log_prior (D,) -> rows (1,). Cost: at most sum N_i reads.
@@ -114,7 +114,7 @@ def widths(variances: Vector, freedom: Vector, leader: int, tail: float) -> Vect
 
 
 class _Arm:
-    """What has been read of one cluster; lives for one draw."""
+    """The sums read of one cluster, for one draw."""
 
     def __init__(self, cluster: Cluster, rng: np.random.Generator) -> None:
         self._cluster = cluster
@@ -138,7 +138,7 @@ class _Arm:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was read."""
+        """True if everything was read."""
         return len(self.values) == self._cluster.size
 
     def variance(self) -> float:

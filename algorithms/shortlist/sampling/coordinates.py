@@ -5,15 +5,15 @@ Notation
     q, tau      query (N,), temperature: p(i) is proportional to exp(q.x_i / tau); ``rewards`` are of q / tau
     y_i,j       reward of coordinate j: a term of q.x_i / tau, up to a constant for each coordinate
     g_i         a Gumbel variable for every arm
-    t           coordinates read of every arm that is left
-    t_s         those of them whose second moments were taken
+    t           coordinates read of every remaining arm
+    t_s         number of those with second moments
     x           the arm of largest mean among those left, the leader
     e           bound on the rounding error of a mean of rewards
 
 log p(i) is a sum over coordinates, so it is a sum of N factors. They are read from ``mips.blocked``, in the
-order of a permutation that was drawn once for the layout. Second moments are taken of the first coordinates
-only, whose squares are kept. They are upper bounds, rounding included. 2 e is added to every width, and the
-arms that are left at the end are compared by scores in float64.
+order of a permutation drawn once for the layout. Second moments are taken of the first coordinates only,
+whose squares are kept. They are upper bounds, rounding included. 2 e is added to every width, and the
+remaining arms at the end are compared by scores in float64.
 
 All draws under one layout share its order. Over the choice of that order each draw is within delta of p, but
 the draws are not independent. So only single draws are raced; several draws are made from all scores.

@@ -1,4 +1,4 @@
-"""What the samplers draw from: the factors of a discrete distribution, and a random order to read them in.
+"""Factors of a discrete distribution, from which the samplers draw, and a random order to read them in.
 
 Notation
     D, N        number of states (arms), of factors
@@ -7,8 +7,8 @@ Notation
     l_i,n       log f_n(i) + offset_i / N with offset_i = log f_0(i) + g_i: the reward n of arm i
     mu_i        mean of l_i,n over n; the arm of largest mu_i is a draw from p
 
-The factors are a function of arms and indices, so that a race evaluates only those it reads. A factor that is
-zero has no logarithm: leave its arm out beforehand.
+The factors are a function of arms and indices: a race evaluates only the ones it reads. A factor of zero has
+no logarithm: leave its arm out beforehand.
 
 Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", Equations 1 to 3.
 """
@@ -48,7 +48,7 @@ class Factors:
 
     @property
     def exhaustive_reads(self) -> int:
-        """How many factors a draw reads that reads them all: D N."""
+        """The number of factors in a draw which reads them all: D N."""
         return self.arms * self.size
 
     def read(self, arms: Rows, indices: Rows) -> Matrix:

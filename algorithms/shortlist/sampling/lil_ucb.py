@@ -11,10 +11,10 @@ Notation
     w           a share of delta
 
 ``safe``: beta = 0 and the w for which all bounds hold at all times with probability 1 - delta (the proof is
-in docs/papers/racing-samplers.md); it stops when one arm's lower bound is above all other upper bounds.
-``heuristic``: eps = 0, beta = 1/2, w = delta / 5, and it stops when one arm was read more than 1 + lambda
-times all others together, lambda = 1 + 10/D; recommended in the source, faster, and without any guarantee.
-Both stop as well when the arm of highest bound is read to its end.
+in docs/papers/racing-samplers.md); the race stops when one arm's lower bound is above all other upper bounds.
+``heuristic``: eps = 0, beta = 1/2, w = delta / 5, and the race stops when one arm was read more than 1 +
+lambda times all others together, lambda = 1 + 10/D; recommended in the source, faster, and without any
+guarantee. Both stop as well when the arm of highest bound is read to its end.
 
 Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", section 3.2;
 Jamieson, Malloy, Nowak, Bubeck, "lil' UCB: an optimal exploration algorithm for multi-armed bandits", COLT
@@ -135,7 +135,9 @@ class _SearchState:
             self.pull(arm)
 
     def finished(self, arm: int) -> bool:
-        """Whether the rule of the setting says stop with ``arm``, which has the highest upper bound."""
+        """Return whether the rule of the setting says stop with ``arm``, which has the highest upper
+        bound.
+        """
         ratio = self._constants.ratio
         if ratio is not None:
             count = int(self.pull_counts[arm])

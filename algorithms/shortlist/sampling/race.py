@@ -2,9 +2,9 @@
 
 Notation
     D, N        number of arms, of factors
-    T           factors read so far of every arm that is left; arms are checked at T = m, 2m, 4m, ..., N
+    T           factors read so far of every remaining arm; arms are checked at T = m, 2m, 4m, ..., N
     mu^_i       mean of arm i's rewards so far
-    sigma^_i    their standard deviation, divided by T; sigma^_i,j that of the differences of two arms
+    sigma^_i    their standard deviation, divided by T; sigma^_i,j of the differences of two arms
     x           the arm of largest mu^ among those left
     C_i         range of arm i's rewards
     G           width: a bound on how far a mean is off, see ``Width``
@@ -36,7 +36,7 @@ Width = Callable[[int, Vector, Vector], Vector]
 
 
 class RaceSample(Protocol):
-    """What has been read of the arms that are left. Shapes: all results (m,), in the order of the arms."""
+    """The sums read of the remaining arms. Shapes: all results (m,), in the order of the arms."""
 
     reads: int
 
@@ -96,7 +96,7 @@ class FactorSample:
 
 @dataclass(frozen=True, slots=True)
 class RaceRules:
-    """How to race.
+    """The rules of a race.
 
     ``schedule``: the T at which arms are checked, ascending; the last is N. ``ranges`` (D,): the C_i, zeros
     if ``width`` needs none.

@@ -1,13 +1,13 @@
-"""Racing-Normal: the race whose widths take means for Gaussian, and share delta among all checks at once.
+"""Racing-Normal: the race with widths for Gaussian means, and share delta among all checks at once.
 
 Notation
     D, N        number of arms, of factors
-    T           factors read so far of every arm that is left
+    T           factors read so far of every remaining arm
     m           first batch; 50 was enough for a lognormal population in the paper and here
     B           B_Normal(delta / D', m / N), see ``b_normal``; D' is D, or D - 1 with pairwise variance
 
 G = sigma^ sqrt((1 - (T-1)/(N-1)) / T) B. The total variation to p is at most delta as far as the means of T
->= m rewards are Gaussian and sigma^ is the population's: a factor that is rare and large breaks that.
+>= m rewards are Gaussian and sigma^ is the population's: a rare and large factor breaks this.
 
 Source: Chen and Ghahramani, "Scalable Discrete Sampling as a Multi-Armed Bandit Problem", section 3.3.2.
 """

@@ -1,10 +1,10 @@
-"""Which slate is shown at which pull: fixed in advance, before any result, by a seed.
+"""Allocation of slates to pulls: fixed in advance, before any result, by a seed.
 
 Notation
     n, k        number of arms, size of a slate
     lambda      share of each slate of the support (p,)
     A(lambda)   sum of lambda_i chi_i chi_i', a sum over the support
-    d           dimension that the slates span: n, or less under a matroid (``matroids``)
+    d           dimension spanned by the slates: n, or less under a matroid (``matroids``)
     ||v||^2     v' A(lambda)^-1 v. The G-criterion is the largest ||chi_i||^2, at least d, and d for the best
                 lambda (Kiefer and Wolfowitz); the XY-criterion is the largest ||chi_i - chi_j||^2
 
@@ -14,8 +14,8 @@ uniform     The first d pulls show slates whose vectors are a basis. Then the ar
             Under a matroid each shuffle gives one slate, the greedy one: every slate has some probability.
 g, xy       The continuous relaxation over a support of p slates, rounded to periods of 10 p pulls.
 
-A shuffle is the order of 64-bit hashes of (seed, number of the shuffle, arm), so that any pull's slate is
-known without those before it, in every version of every library.
+A shuffle is the order of 64-bit hashes of (seed, number of the shuffle, arm), by which any pull's slate is
+known without those before, in every version of every library.
 
 Source: Kuroki et al., section 4 and Appendix D; Pukelsheim, "Optimal Design of Experiments", chapter 12; the
 hash is the finaliser of Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
@@ -214,8 +214,8 @@ def rounded(weights: Vector, total: int) -> NDArray[np.int64]:
 def basis(n: int, k: int) -> Rows:
     """Return n slates whose vectors are a basis of R^n, for 1 <= k < n. Shape (n, k).
 
-    {0..k-1}; it with j >= k for 0, which gives e_j - e_0; it with n-1 for 0 < i < k: e_(n-1) - e_i. These
-    differences span 1-perp, and the first slate is not in it.
+    {0..k-1}; this with j >= k for 0, which gives e_j - e_0; this with n-1 for 0 < i < k: e_(n-1) - e_i. These
+    differences span 1-perp, without the first slate.
     """
     made = np.tile(np.arange(k), (n, 1))
     made[1 : n - k + 1, 0] = np.arange(k, n)

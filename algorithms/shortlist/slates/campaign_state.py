@@ -34,12 +34,11 @@ _GROWTH = 1.1
 
 
 class SlateOptions(TypedDict):
-    """What a campaign is made with.
+    """The parameters of a campaign.
 
     ``noise_std`` is sigma, the sub-Gaussian parameter of the noise of one total. ``reach``, if known, is how
     far a total can be from its mean. ``bound`` "paper" keeps the printed constants and tests. ``matroid``
-    says which sets of k arms are slates; None: all. What may be left out has the default of
-    ``SlateSettings``.
+    says which sets of k arms are slates; None: all. Optional ones have the defaults of ``SlateSettings``.
     """
 
     n: int
@@ -72,18 +71,18 @@ class SlateSettings:
 
     @property
     def slates(self) -> Matroid:
-        """Which sets of arms are slates."""
+        """The matroid whose bases are the slates."""
         return self.matroid or UniformMatroid(self.n, self.k)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlateReport:
-    """What the last look saw, after ``observed`` results.
+    """The report of the last look, after ``observed`` results.
 
     ``best`` (k,) ascending, ``theta`` (n,) estimated means. The mean total of ``best`` is in [lower, upper],
     no slate exceeds it by more than ``excess``; each holds with probability 1 - delta over all looks.
     ``more_pulls`` is about how many results are still missing; ``spread`` the mean squared residual;
-    ``tolerance`` the largest residual that the noise can explain, None if the noise may be of any size.
+    ``tolerance`` the largest residual explained by the noise, None if the noise may be of any size.
     """
 
     observed: int
@@ -103,8 +102,8 @@ class SlateState:
 
     Shapes: A (n, n), b (n,); told (bytes,) has bit i % 8 of byte i // 8 set when pull i was told. ``squares``
     is the sum of squared totals, ``looks`` counts looks, ``next_look`` is t_j of the next. ``outside`` counts
-    totals that ``reach`` does not allow. ``stopped`` means that A, b and ``report`` are final: results that
-    come later are counted, and that is all.
+    totals beyond ``reach``. ``stopped`` means: A, b and ``report`` are final, and later results are only
+    counted.
     """
 
     settings: SlateSettings
@@ -123,13 +122,13 @@ class SlateState:
 
     @property
     def done(self) -> bool:
-        """Whether the best slate is found."""
+        """True if the best slate is found."""
         return self.stopped
 
 
 def begin(method: SlateMethod, /, **options: Unpack[SlateOptions]) -> SlateState:
-    """Return the state before any pull. Raises InvalidParameter, naming the option that is out of range, that
-    is missing, or that there is not.
+    """Return the state before any pull. Raises InvalidParameter, naming an option out of range, a missing, or
+    an unknown one.
     """
     checks.options(SlateSettings, options, but=("method",))
     settings = SlateSettings(method, **options)

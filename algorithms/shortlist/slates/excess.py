@@ -1,4 +1,6 @@
-"""What every stopping test answers: by how much the best slate may exceed the one of the highest estimate."""
+"""The answer of every stopping test: a bound on the excess of the best slate over the one of highest
+estimate.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ MOST_PULLS = 10**15
 class Excess:
     """``value`` bounds max over M of theta(M) - theta(M^) with the confidence of the look; stop at epsilon.
 
-    It is ``width - lead`` for the slate that attains the maximum. ``width`` is how far the estimated gap of
-    that slate can be off, ``lead`` is by how much the estimate of M^ is above that of the slate.
+    It is ``width - lead`` for the slate at the maximum. ``width`` is the possible error of the slate's
+    estimated gap, ``lead`` the excess of the estimate of M^ over the slate's.
     """
 
     value: float

@@ -1,14 +1,14 @@
-"""Which sets of k arms are slates: the bases of a matroid, met through its linear oracle.
+"""Matroids, whose bases are the slates: sets of k arms, met through a linear oracle.
 
 Notation
     base        a largest independent set; all have k arms, and they are the slates
-    B - f + e   the base B with the arm f exchanged for e; whether it is one, is all that is asked below
-    component   arms that can be exchanged for one another, through others if need be. Every base has equally
+    B - f + e   the base B with the arm f exchanged for e; all that is asked below is whether this is a base
+    component   arms exchangeable for one another, through others if need be. Every base has equally
                 many arms of a component
 
 The vectors of all bases span R^n if there is one component. With c of them n - c + 1 dimensions are spanned:
-how much a component brings in all cannot be told apart from what another brings, and need not be, since all
-slates have the same number of arms of each.
+the total of one component cannot be told apart from another's, and need not be, since all slates have the
+same number of arms of each.
 
 Source: Kuroki et al., Appendices A and B; Oxley, "Matroid Theory", sections 1.2 and 4.1.
 """
@@ -36,12 +36,12 @@ class Matroid(Protocol):
 
     @property
     def n(self) -> int:
-        """How many arms."""
+        """The number of arms."""
         ...
 
     @property
     def k(self) -> int:
-        """How many arms a slate has."""
+        """The number of arms of a slate."""
         ...
 
     def best(self, weights: Vector) -> Rows:
@@ -85,7 +85,7 @@ class PartitionMatroid:
 
     @property
     def n(self) -> int:
-        """How many arms."""
+        """The number of arms."""
         return len(self.groups)
 
     @property
@@ -104,7 +104,7 @@ class PartitionMatroid:
 
     @cached_property
     def _kept(self) -> NDArray[np.bool_]:
-        """Of arms that are sorted by group, which are among the first ``limit`` of theirs. Shape (n,)."""
+        """A mask of the arms, sorted by group, which are among the first ``limit`` of theirs. Shape (n,)."""
         groups = np.sort(self._groups)
         place = np.arange(self.n) - np.searchsorted(groups, groups)
         return np.asarray(place < self._limits[groups])

@@ -36,9 +36,9 @@ from shortlist.types import Matrix
 
 
 def stops_by(state: SlateState, gap: float, most: int) -> int | None:
-    """Return the number of totals after which the campaign has stopped; None if that is more than ``most``.
+    """Return the number of totals after which the campaign has stopped; None if more than ``most``.
 
-    If it is t_j, the campaign takes more with probability at most 6 delta / (pi^2 j^2).
+    If the number is t_j, the campaign takes more with probability at most 6 delta / (pi^2 j^2).
 
     ``state``: as ``saqm.start`` or ``icb.start`` make it. Its pulls are told in the order of asking.
     Cost: O(n^3) a look. Raises: InvalidParameter (another method, gap < 0).

@@ -1,10 +1,10 @@
-"""How far estimates may be off: multipliers C of ||v||_W, the standard deviation of v'theta^ over sigma.
+"""Widths of estimates: multipliers C of ||v||_W, the standard deviation of v'theta^ over sigma.
 
 Notation
     t, j        results so far; index of the look at them, 1, 2, ...
     sigma       sub-Gaussian parameter of the noise of one total
     K, r        number of slates C(n, k); largest exchange min(k, n - k)
-    N_s         number of slates that exchange s arms with a given one, C(k, s) C(n - k, s)
+    N_s         number of slates with s arms exchanged against a given one, C(k, s) C(n - k, s)
 
 A look is a test whether the campaign can stop. Looks are taken at times fixed in advance, so the union is
 over j; look j has the share 6 delta / (pi^2 j^2).

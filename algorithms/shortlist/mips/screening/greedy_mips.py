@@ -6,9 +6,9 @@ Notation
     B           budget: how many candidates a query gets
 
 The coordinates of all arms are sorted once. The paper walks through the d sorted lists with a heap, from the
-largest z_ij on, and takes an arm when it is met for the first time. So its candidates are the B arms of
+largest z_ij on, and takes an arm at the first meeting. So its candidates are the B arms of
 largest max_j z_ij, in that order. They are found here without a heap: a bound is lowered until at least B
-arms have a product above it. Each list is cut at the bound by a binary search, and only what is above it is
+arms have a product above it. Each list is cut at the bound by a binary search, and only its part above is
 read.
 
 Source: Yu, Hsieh, Lei, Dhillon, "A Greedy Approach for Budgeted Maximum Inner Product Search", NIPS 2017,
@@ -59,8 +59,8 @@ class GreedyMips:
     def candidates(self, query: Given, budget: int) -> Screened:
         """Return ``budget`` arms of largest single product, in that order, ties in row order.
 
-        If there are no more arms than that they are all returned, in row order, and nothing is computed.
-        Shapes: query (d,) -> rows (min(budget, n),). Cost: d products, and those that the bound leaves.
+        If there are no more arms they are all returned, in row order, and nothing is computed.
+        Shapes: query (d,) -> rows (min(budget, n),). Cost: d products, and those above the bound.
         Raises: InvalidShape, NonFinite, InvalidParameter (budget < 1).
         """
         check_query(query, self.vectors.shape[1])
@@ -97,7 +97,7 @@ class GreedyMips:
         return self.order.ravel()[places].astype(np.int64), products
 
     def _parts(self, weights: Vector, lists: Rows, bound: float) -> tuple[Rows, Rows]:
-        """Where the part of each list that is above the bound begins, and how long it is.
+        """The begin and the length of each list's part above the bound.
 
         Products ascend along a list where its weight is positive, and descend where it is negative.
         """

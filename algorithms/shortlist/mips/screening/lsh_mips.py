@@ -1,19 +1,18 @@
-"""LSH-MIPS: the arms that share a bucket with the query in one of several hash tables.
+"""LSH-MIPS: the arms in a bucket with the query in one of several hash tables.
 
 Notation
     n, d        number of arms, of coordinates
     x', q'      arm and query on one sphere, see ``euclidean_reduction``; v the cosine of their angle
     a, b        bits of a table (all must agree: AND), tables (one is enough: OR)
-    s(v)        1 - arccos(v) / pi, the probability that one bit agrees
+    s(v)        1 - arccos(v) / pi, the probability of one bit to agree
     c, r        contract of a solver: if <q, x> >= r for some arm, one with <q, x> >= c r is returned
 
 A bit is the side of a random hyperplane through 0 on which a point lies. Hyperplanes are independent, so an
 arm is a candidate with probability 1 - (1 - s(v)^a)^b, drawn once for each set of tables and fixed query.
 
-``solver_for`` chooses a and b so that this is at least 0.9 wherever <q, x> >= r. Such solvers, each with
-randomness of its own, are what the adaptive solver asks for (``mips.adaptive``). With R the largest norm, at
-most 1, the cosine is <q, x> / (R |q|) >= r / |q|. A query is a point of the net, so |q| can be a little above
-1.
+``solver_for`` chooses a and b for which this is at least 0.9 wherever <q, x> >= r. The adaptive solver
+(``mips.adaptive``) needs such solvers, each with randomness of its own. With R the largest norm, at most 1,
+the cosine is <q, x> / (R |q|) >= r / |q|. A query is a point of the net, so |q| can be a little above 1.
 
 Sources: Neyshabur and Srebro, "On Symmetric and Asymmetric LSHs for Inner Product Search", ICML 2015, section
 4; Charikar, "Similarity Estimation Techniques from Rounding Algorithms", STOC 2002, section 3; Yang et al.,
@@ -81,12 +80,12 @@ class LshMips:
 
     @property
     def bits(self) -> int:
-        """How many hyperplanes a table has."""
+        """The number of hyperplanes of a table."""
         return int(self.hyperplanes.shape[1])
 
     @property
     def tables(self) -> int:
-        """How many tables there are."""
+        """The number of tables."""
         return int(self.hyperplanes.shape[0])
 
     def candidates(self, query: Given) -> Screened:

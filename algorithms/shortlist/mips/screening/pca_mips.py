@@ -1,10 +1,10 @@
-"""PCA-MIPS: arms and queries on one sphere, in a tree that halves the arms along principal components.
+"""PCA-MIPS: arms and queries on one sphere, in a tree which halves the arms along principal components.
 
 Notation
     n, d        number of arms, of coordinates
     x', q'      arm and query with one coordinate more (d + 1,), see ``euclidean_reduction``
     depth       levels of the tree: level l halves every node at its median along the l-th component
-    leaf        the arms that fall to the same side on every level, about n / 2^depth of them
+    leaf        the arms on the same side of every level, about n / 2^depth of them
 
 A query goes down to one leaf, and the arms of that leaf are its candidates. With depth 0 they are all arms.
 
@@ -103,8 +103,8 @@ def principal_components(vectors: Given, last: Vector, count: int, rng: np.rando
 def _halved(along: Matrix) -> tuple[tuple[Vector, ...], Rows]:
     """Return the medians of every level, and the leaf of every arm. Shapes: along (n, depth) -> leaves (n,).
 
-    The lower half is rounded down, and a median is the largest value of it: -inf where it is empty, so that
-    no query goes to an empty side of a node that has arms.
+    The lower half is rounded down, and a median is its largest value: -inf for an empty half, so no query
+    goes to an empty side of a node with arms.
     """
     nodes = np.zeros(len(along), dtype=np.int64)
     levels = []

@@ -1,4 +1,4 @@
-"""What screening leaves of the arms, and their exact ranking.
+"""Screened arms, and their exact ranking.
 
 A screening search prepares the arms once, before any query. A query then gets few candidates by looking at
 little of every arm, and the candidates are scored in full. Nothing bounds how far the best of them is from
