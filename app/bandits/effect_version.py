@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.records.age_sums import NOTHING_ADDED, halves_of
 from app.records.packed_names import PackedNames
 from app.records.records import bytes_to_vector, vector_to_bytes
 from shortlist.linear import arm_effects
-from shortlist.linear.ages import bin_of, bins_of
+from shortlist.linear.ages import bins_of
 from shortlist.linear.arm_effects import EffectFit
 from shortlist.types import Matrix, Rows, Vector
 
@@ -43,7 +44,7 @@ class AgeFit(msgspec.Struct, frozen=True, array_like=True):
     """What is known of the ages of arms, of each bin of ``shortlist.linear.ages``.
 
     ``effects``     what an age adds to a reward, as tokens have it
-    ``deviations``  how uncertain that is, in standard deviations of a reward
+    ``deviations``  how uncertain that is
     ``A``, ``r``    of the stretches of time so far
     ``n``, ``R``    of all rewards up to the end of the last one
     """
@@ -133,17 +134,17 @@ class EffectVersion:
         """What the age of an arm adds that came after the version."""
         return 0.0 if self.record.ages is None else self.record.ages.effects[0]
 
-    def age_effect(self, came_ms: int) -> float:
-        """What the age adds of an arm that came then; 0 where that is not known.
+    @cached_property
+    def age_halves(self) -> Sequence[bytes]:
+        """What tokens have of what each bin of ages adds."""
+        return NOTHING_ADDED if self.record.ages is None else halves_of(self.record.ages.effects)
+
+    def age_effects(self, came_ms: NDArray[np.int64]) -> Vector:
+        """What the ages add of arms that came then; 0 where that is not known. Shapes: (n,) -> (n,).
 
         The age is that by which the version was made, so that all processes serve the same, and a choice can
         be made again. An arm that came since is as new as can be.
         """
-        fit = self.record.ages
-        return 0.0 if fit is None or not came_ms else fit.effects[bin_of(self.record.since_ms - came_ms)]
-
-    def age_effects(self, came_ms: NDArray[np.int64]) -> Vector:
-        """``age_effect`` of each. Shapes: (n,) -> (n,)."""
         fit = self.record.ages
         if fit is None:
             return np.zeros(len(came_ms))

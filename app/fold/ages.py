@@ -41,10 +41,10 @@ def with_entry(sums: AgeSums, entry: LogEntry, reward: RewardEntry, *, sign: Lit
     return AgeSums(sums.version + (sign > 0), tuple(n), tuple(R), tuple(R_error))
 
 
-def fitted_ages(before: AgeFit | None, parts: Sequence[AgeSums]) -> AgeFit | None:
+def fitted_ages(before: AgeFit | None, parts: Sequence[AgeSums], noise: float) -> AgeFit | None:
     """The fit of the sums of all partitions; ``before`` where a stretch of time is not over.
 
-    ``before``: that of the version before; None: nothing was known.
+    ``before``: that of the version before; None: nothing was known. ``noise``: the variance of a reward.
     """
     if not parts:
         return before
@@ -60,20 +60,17 @@ def fitted_ages(before: AgeFit | None, parts: Sequence[AgeSums]) -> AgeFit | Non
     if n_since.sum() < ages.STRETCH:
         return before
     known = ages.added(known, n_since, R_since)
-    effects, deviations = ages.fit(known)
+    effects, deviations = ages.fit(known, noise)
     lists = [numbers.tolist() for numbers in (deviations, known.A, known.r, n, R)]
     return AgeFit(as_in_tokens(effects), *lists)
 
 
-def have_moved(before: AgeFit | None, now: AgeFit | None, noise: float, passed_ms: int) -> bool:
-    """Whether a version is due for what is known of ages, so many ms after the one before.
-
-    ``noise``: the variance of a reward.
-    """
+def have_moved(before: AgeFit | None, now: AgeFit | None, passed_ms: int) -> bool:
+    """Whether a version is due for what is known of ages, so many ms after the one before."""
     if now is None:
         return False
     if any(now.effects) and passed_ms >= STALE_MS:
         return True
     had = np.zeros(ages.BINS) if before is None else np.array(before.effects)
     apart: Vector = np.abs(np.array(now.effects) - had)
-    return bool((apart > MOVED * np.sqrt(noise) * np.array(now.deviations)).any())
+    return bool((apart > MOVED * np.array(now.deviations)).any())

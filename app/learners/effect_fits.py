@@ -53,6 +53,7 @@ from app.learners.served_effects import ServedEffects
 from app.platform.cache import BoundedCache
 from app.platform.errors import NotFound
 from app.platform.metrics import Metrics
+from app.records.age_sums import AgeSums
 from app.records.place_sums import PlaceSums
 from app.records.records import bytes_to_vector
 from app.storage.arm_effects import SumsOf
@@ -152,7 +153,7 @@ class EffectFits:
                 before=before,
                 centres=has_history(prior),
                 places=_places_of(bandit.record, before, tables.places),
-                ages=fitted_ages(None if before is None else before.record.ages, tables.ages),
+                ages=_ages_of(before, prior, tables.ages),
             )
             version, chains, chained = await computing.run(make, totals, steps, drifts, bandit.record)
             if merges and prior is not None:
@@ -305,6 +306,16 @@ def _places_of(
     return fitted_places(known, parts, may_be_below=low is not None and low < 0.0)
 
 
+def _ages_of(
+    before: EffectVersion | None, prior: PriorVersion | None, parts: Sequence[AgeSums]
+) -> AgeFit | None:
+    """What is known of the ages of arms; the former version's where there is no prior."""
+    known = None if before is None else before.record.ages
+    if prior is None or prior.learned is None:
+        return known
+    return fitted_ages(known, parts, float(prior.learned.residuals[0, 0]))
+
+
 def _knows_anything(version: EffectVersion) -> bool:
     record = version.record
     return bool(len(version.names)) or record.places is not None or record.ages is not None
@@ -371,7 +382,7 @@ def stored_of(before: EffectVersion | None, now: EffectVersion, moved: float) ->
     is_other = (old.space, len(old.variances)) != (new.space, len(new.variances))
     has_moved = place_fits.have_moved(old.places, new.places, only_if_far=moved > 0.0)
     passed_ms = new.since_ms - old.since_ms
-    has_moved |= age_fits.have_moved(old.ages, new.ages, min(new.noises), passed_ms)
+    has_moved |= age_fits.have_moved(old.ages, new.ages, passed_ms)
     if not is_other and not has_moved and not len(before.names) and not len(now.names):
         return None
     if is_other or not len(before.names) or not len(now.names):

@@ -104,10 +104,10 @@ def _ages_of(version: EffectVersion | None) -> Sequence[dict[str, float]]:
     """What the age of an arm adds, from each age on up to the oldest that was rewarded."""
     if version is None or version.record.ages is None:
         return []
-    fit, noise = version.record.ages, max(version.record.noises) ** 0.5
+    fit = version.record.ages
     oldest = max((age for age, count in enumerate(fit.n) if count), default=-1)
     columns = zip(ages.FROM_S, fit.effects, fit.deviations, strict=True)
-    shown = [{"from_s": from_s, "effect": own, "sd": noise * wide} for from_s, own, wide in columns]
+    shown = [{"from_s": from_s, "effect": own, "sd": wide} for from_s, own, wide in columns]
     return shown[: oldest + 1]
 
 

@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from shortlist.linear.ages import BINS, bin_of
 from shortlist.types import Vector
 
 AGE_BYTES = 3
-_UNKNOWN = 255  # in place of a bin
+_NO_AGE = b"\xff\0\0"
 _PAIR_BYTES = 8  # of one arm, and one signal: what stands before the ages
-_HALF = 16  # bits of a float32
 
 Numbers = tuple[float, ...]
 _ZEROS: Numbers = (0.0,) * BINS
@@ -54,18 +52,29 @@ def as_in_tokens(effects: Vector) -> list[float]:
     return found
 
 
-def ages_to_bytes(came_ms: Sequence[int], now_ms: int, effects: Sequence[float]) -> bytes:
+def halves_of(effects: Sequence[float]) -> list[bytes]:
+    """What a token has of each of these effects, which are ``as_in_tokens``: the upper half of a float32."""
+    return [struct.pack("<f", effect)[2:] for effect in effects]
+
+
+NOTHING_ADDED = halves_of([0.0] * BINS)
+_BINS = [bytes([age_bin]) for age_bin in range(BINS)]
+
+
+def ages_to_bytes(came_ms: Sequence[int], now_ms: int, since_ms: int, halves: Sequence[bytes]) -> bytes:
     """The ages of some arms as a token has them; b"" if none is known.
 
-    ``came_ms``: 0 where that is not known. ``effects``: what the age of each adds, ``as_in_tokens``.
+    ``came_ms``: 0 where that is not known. ``halves``: of what ages add, by the bin at ``since_ms``.
     """
     if not any(came_ms):
         return b""
-    parts = list[int]()
-    for came, effect in zip(came_ms, effects, strict=True):
-        parts.append(bin_of(now_ms - came) if came else _UNKNOWN)
-        parts.append(_bits_of(effect) if effect else 0)
-    return struct.pack("<" + "BH" * len(effects), *parts)
+    parts = list[bytes]()
+    for came in came_ms:  # a choice pays for each line here
+        if came:
+            parts += (_BINS[bin_of(now_ms - came)], halves[bin_of(since_ms - came)])
+        else:
+            parts.append(_NO_AGE)
+    return b"".join(parts)
 
 
 def age_at(data: bytes, number: int, arms: int) -> AtAge | None:
@@ -73,10 +82,8 @@ def age_at(data: bytes, number: int, arms: int) -> AtAge | None:
     begin = len(data) // (_PAIR_BYTES * arms) * _PAIR_BYTES * arms
     if begin == len(data):
         return None
-    age_bin, bits = struct.unpack_from("<BH", data, begin + AGE_BYTES * number)
-    return None if age_bin == _UNKNOWN else AtAge(age_bin, float(np.uint32(bits << _HALF).view(np.float32)))
-
-
-def _bits_of(effect: float) -> int:
-    bits: int = struct.unpack("<I", struct.pack("<f", effect))[0]
-    return bits >> _HALF
+    own = data[begin + AGE_BYTES * number : begin + AGE_BYTES * (number + 1)]
+    if own == _NO_AGE:
+        return None
+    (effect,) = struct.unpack("<f", b"\0\0" + own[1:])
+    return AtAge(own[0], effect)

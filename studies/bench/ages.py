@@ -286,7 +286,7 @@ def fit(known: Known, now_h: float) -> None:
     if known.n.sum() >= ages.STRETCH:
         known.of_ages = ages.added(known.of_ages, known.n, known.R)
         known.n, known.R = np.zeros((2, BINS))
-        known.f = ages.fit(known.of_ages)[0]
+        known.f = ages.fit(known.of_ages, known.variance)[0]
 
 
 def _numbers(sums: EffectSums) -> tuple[Vector, Vector, Vector, Vector]:

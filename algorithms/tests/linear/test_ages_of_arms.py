@@ -5,9 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.errors import InvalidShape, NonFinite
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.linear import ages
-from shortlist.linear.ages import BINS, FROM_S, SMOOTH, STRENGTH, AgeNumbers, added, bin_of, bins_of, fit
+from shortlist.linear.ages import (
+    BINS,
+    DOUBT,
+    FROM_S,
+    SMOOTH,
+    STRENGTH,
+    AgeNumbers,
+    added,
+    bin_of,
+    bins_of,
+    fit,
+)
+
+NOISE = 0.09
 
 
 def test_bins_are_octaves_from_a_quarter_of_an_hour_on():
@@ -48,10 +61,15 @@ def test_a_fit_is_the_ridge_regression_with_a_level_of_each_stretch():
     for one in range(BINS - 1):
         penalty[one : one + 2, one : one + 2] += SMOOTH * np.array([[1.0, -1.0], [-1.0, 1.0]])
     whole = np.linalg.solve(design.T @ design + penalty, design.T @ np.concatenate(rhos))
-    f, deviations = fit(known)
-    np.testing.assert_allclose(f, whole[:BINS], atol=1e-9)
+    f, deviations = fit(known, NOISE)
+    # What the stretches and bins explain of all squares, over what noise would.
+    least = np.linalg.lstsq(design, np.concatenate(rhos), rcond=None)[0]
+    of_levels = np.linalg.lstsq(design[:, BINS:], np.concatenate(rhos), rcond=None)[0]
+    explained = ((design @ least - design[:, BINS:] @ of_levels) ** 2).sum() / NOISE
+    factor = 1.0 - DOUBT * (BINS - 1) / explained
+    np.testing.assert_allclose(f, factor * whole[:BINS], atol=1e-9)
     inverse = np.linalg.inv(design.T @ design + penalty)[:BINS, :BINS]
-    np.testing.assert_allclose(deviations, np.sqrt(inverse.diagonal()), atol=1e-9)
+    np.testing.assert_allclose(deviations, np.sqrt(NOISE * inverse.diagonal()), atol=1e-9)
     assert abs(f.mean()) < 1e-9
 
 
@@ -61,10 +79,10 @@ def test_ages_are_found_beside_levels_that_change():
     known = ages.nothing()
     for at, rho in stretches(rng, truth=truth, level=2.0, count=600):
         known = added(known, *sums(at, rho))
-    f, deviations = fit(known)
+    f, deviations = fit(known, NOISE)
     # 600 * 300 / 14 rewards each, of noise .3: five deviations, one failure in a hundred thousand; what is
     # shrunk of the largest is less than a tenth of .5
-    assert np.abs(f - truth + truth.mean()).max() < 5 * 0.3 * deviations.max() + 0.05
+    assert np.abs(f - truth + truth.mean()).max() < 5 * deviations.max() + 0.05
 
 
 def test_arms_that_came_at_once_have_no_effect_of_age():
@@ -72,9 +90,17 @@ def test_arms_that_came_at_once_have_no_effect_of_age():
     for number in range(40):  # what was learned of keys, or the time of day, changes with the age of all
         at = np.full(500, min(number // 3, BINS - 1))
         known = added(known, *sums(at, np.cos(number) + rng.normal(size=500)))
-    f, deviations = fit(known)
+    f, deviations = fit(known, 1.0)
     assert np.abs(f).max() < 1e-12
-    np.testing.assert_allclose(deviations, fit(ages.nothing())[1], err_msg="as uncertain as before")
+    np.testing.assert_allclose(deviations, fit(ages.nothing(), 1.0)[1], err_msg="as uncertain as before")
+
+
+def test_what_chance_explains_is_taken_for_nothing():
+    rng, known = np.random.default_rng(4), ages.nothing()
+    for at, rho in stretches(rng, truth=np.zeros(BINS), level=1.0, count=30):
+        known = added(known, *sums(at, rho))
+    assert not fit(known, NOISE)[0].any()
+    assert fit(known, NOISE / 100.0)[0].any()
 
 
 def test_what_is_given_is_checked_and_nothing_changes_nothing():
@@ -82,6 +108,8 @@ def test_what_is_given_is_checked_and_nothing_changes_nothing():
     assert added(known, np.zeros(BINS), np.zeros(BINS)) is known
     with pytest.raises(InvalidShape):
         added(known, np.ones(3), np.ones(3))
+    with pytest.raises(InvalidParameter):
+        fit(known, 0.0)
     with pytest.raises(NonFinite):
         added(known, np.ones(BINS), np.full(BINS, np.nan))
     before = AgeNumbers(known.A.copy(), known.r.copy())
