@@ -1,9 +1,9 @@
-"""The fold of the reward log into the sums of arms: what an arm has beyond its features, by partition.
+"""The fold of the reward log into the sums of arms, by partition: rewards beyond the arm's features.
 
-As ``fold`` it is pure, and the same to the bit however the log is cut into batches. An entry teaches its arm
+Pure, and equal to the bit however the log is cut into batches, as ``fold``. An entry teaches its arm
 if its decision had arm effects, and its features are those of the newest move of the bandit. Sums are of one
-revision of the features of an arm: what a change of them means depends on a learned prior, so that fits add
-those of an arm (``effect_chains``). After a move they begin anew.
+revision of the features of an arm: the learned prior says what a change of features means, so fits join the
+sums of an arm (``effect_chains``). After a move they begin anew.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def arms_of(entries: Iterable[DecodedEntry]) -> list[ArmId]:
 
 
 def folded_sums(revision: int, data: bytes) -> AnySums:
-    """The sums that ``fold_arms`` has made, which are stored under a revision."""
+    """The stored sums of a revision, made by ``fold_arms``."""
     if revision == AGES:
         return unpack(data, AgeSums)
     return unpack(data, PlaceSums) if revision == PLACES else unpack(data, ArmSums)
@@ -66,7 +66,7 @@ def ages_of(bandit_uid: str) -> ArmId:
 
 
 def arm_of(decoded: DecodedEntry) -> ArmId | None:
-    """The arm that an entry teaches."""
+    """The arm taught by an entry."""
     entry, content = decoded
     if isinstance(content, RewardEntry) and content.expected:
         return ArmId(entry.learner.bandit_uid, content.arm, content.revision)
@@ -79,10 +79,10 @@ def fold_arms(
     moved: Mapping[str, int],
     taught: Taught,
 ) -> ArmStates:
-    """Return the sums after ``entries`` of the arms that they change; None: of no decision.
+    """Return the sums after ``entries`` of the changed arms; None: of no decision.
 
-    ``sums``     before, at least of all ``arms_of`` the entries and those that are ``taught``
-    ``entries``  that were folded into learners, of one partition, in the order of the log
+    ``sums``     before, at least of all ``arms_of`` the entries and of the ``taught``
+    ``entries``  after their fold into learners, of one partition, in the order of the log
     ``moved``    by the uid of a bandit, the last move before them
     """
     now, changed, spaces = dict(sums), dict[ArmId, None](), dict(moved)
@@ -123,13 +123,13 @@ def _with_entry(
 
 
 def forgets(decoded: DecodedEntry) -> bool:
-    """Whether an entry forgets its learner."""
+    """Return whether an entry forgets its learner."""
     return isinstance(decoded.content, ForgetEntry)
 
 
 async def taught_by(store: Store, partition: int, forgetting: Sequence[DecodedEntry]) -> Taught:
-    """What the log still has of learners before each of these entries that forget them, in order, since the
-    last such one. An entry that was a dead letter and was put back counts where it was put.
+    """Return the entries the log still has of learners, before each of these entries that forget them, in
+    order, since the last such one. A dead letter put back counts at its new position.
 
     Cost: the store looks once at all of the log of the partition, up to the last of these entries, and
     answers the entries of these learners. Raises Unavailable.
@@ -154,7 +154,7 @@ async def taught_by(store: Store, partition: int, forgetting: Sequence[DecodedEn
 
 
 def add_entry(before: ArmSums | None, entry: LogEntry, reward: RewardEntry, moved: int = 0) -> ArmSums | None:
-    """The sums of an arm after an entry; the same object where that is of earlier features."""
+    """The sums of an arm after an entry; the same object if the entry is of earlier features."""
     current = before or ArmSums()
     is_of, now = (reward.space, reward.revision), (current.space, current.revision)
     if reward.space < moved or is_of < now:
@@ -163,7 +163,7 @@ def add_entry(before: ArmSums | None, entry: LogEntry, reward: RewardEntry, move
         current = ArmSums(space=reward.space, revision=reward.revision)
     half_life_s, at_ms = _arm_time(current, reward)
     if reward.arm_time is not None and half_life_s and half_life_s != current.half_life_s:
-        # Also an entry of before there was a clock is to be taken back by it.
+        # Entries from before the clock are to be taken back by the clock, too.
         current = msgspec.structs.replace(current, half_life_s=half_life_s)
     if half_life_s and at_ms > current.time_ms:
         factor = weight(at_ms - current.time_ms, half_life_s)
@@ -181,7 +181,7 @@ def add_entry(before: ArmSums | None, entry: LogEntry, reward: RewardEntry, move
 
 
 def _arm_time(current: ArmSums, reward: RewardEntry) -> ArmTime:
-    """By which an entry fades in these sums."""
+    """The clock an entry fades by in these sums."""
     half_life_s, at_ms = reward.arm_time or ArmTime(reward.half_life_s, reward.decided_ms)
     if not half_life_s:  # decided while nothing faded: when the clock showed 0
         return ArmTime(current.half_life_s or 0.0, 0)
@@ -196,7 +196,7 @@ def _scaled(numbers: Numbers, factor: float) -> Numbers:
 
 
 def _take_back(current: ArmSums, entry: LogEntry, reward: RewardEntry) -> ArmSums | None:
-    """The sums of an arm without an entry that is in them; None: no decision is left."""
+    """The sums of an arm without one of their entries; None: no decision is left."""
     if (reward.space, reward.revision) != (current.space, current.revision):
         return current  # of earlier features: it is not in them any more
     left = _changed(current, entry, reward, -1.0, version=current.version)

@@ -1,11 +1,11 @@
-"""A learner in the store: a checkpoint and a tail; and the processes that fold the log.
+"""A learner in the store: a checkpoint and a tail; and the processes of the fold.
 
     >>> # d = 256: a state is 530 kB, an entry 2 kB. About every 241st reward writes the state, the others
     >>> # put their entry id at the end of the tail: 2 kB a reward, instead of 530.
 
-Folding is bit-identical however a log is cut, so every process that folds the tail into the checkpoint has
-the same bits. A tail never holds more bytes than the state, which are about d entries. From d = 950 on it is
-shorter still, so that folding it never takes much longer than a second.
+The fold is bit-identical however a log is cut, so every process gets the same bits from checkpoint and tail.
+A tail never has more bytes than the state, about d entries. From d = 950 on tails are shorter still: their
+fold never takes much longer than a second.
 """
 
 from __future__ import annotations
@@ -39,24 +39,23 @@ class Workers(Protocol):
         """There is something new in the log of this partition."""
 
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
-        """True once the entry is folded and stored; False when it is not for long."""
+        """Return True once the entry is folded and stored; False after a long wait."""
         ...
 
 
 def tail_bytes(tail: Iterable[LogEntry]) -> int:
-    """What a tail counts for."""
+    """The bytes a tail counts for."""
     return sum(len(entry.payload) + ENTRY_BYTES for entry in tail)
 
 
 def is_due(state: LearnerState, tail: int, *, was_read: bool = False) -> bool:
-    """Whether to write the whole state, rather than let the tail grow to this many bytes.
+    """Return whether to write the whole state now, rather than let the tail grow to this many bytes.
 
-    ``was_read``: the worker had to read the learner, as it did not keep it in memory. So it may next time.
+    ``was_read``: the worker had no copy in memory and read the learner. So may happen next time.
     """
     dim = state.sums.dim
     size = state_bytes(dim, discounted=bool(state.half_life_s), signals=state.sums.signals)
-    # A tail as long as the state would cost as much to read as writing the state once: from there on it only
-    # gets worse.
+    # Reading a tail as long as the state costs as much as writing the state once: longer tails cost more.
     if tail >= size or (was_read and size <= SMALL_BYTES):
         return True
     # An estimate: the number of entries is not kept, only their bytes.
@@ -65,52 +64,55 @@ def is_due(state: LearnerState, tail: int, *, was_read: bool = False) -> bool:
 
 
 def memory_bytes(name: str, dim: int | None) -> int:
-    """What a learner of this name takes in a cache: as a state, or as a posterior, which is a little less.
+    """The bytes a learner of this name takes in a cache: as a state, or as a posterior, which is a little
+    less.
 
-    ``dim``: None if it has no rewards.
+    ``dim``: None: no rewards.
     """
     return KEY_BYTES + sys.getsizeof(name) + (0 if dim is None else OBJECT_BYTES + 8 * dim * (dim + 3))
 
 
 def state_memory_bytes(name: str, state: LearnerState | None) -> int:
-    """What a learner in this state takes in a cache."""
+    """The bytes a learner in this state takes in a cache."""
     return memory_bytes(name, None if state is None else state.sums.dim)
 
 
 def read_together(size: int, *, most_bytes: int) -> int:
-    """How many learners are read in one step, each of about ``size`` bytes: at least one, however large."""
+    """The number of learners read in one step, each of about ``size`` bytes: at least one, however large."""
     return max(1, min(MOST_TOGETHER, most_bytes // max(size, 1)))
 
 
 def restored(identity: LearnerId, stored: StoredLearner) -> LearnerState | None:
-    """The state of a learner, None if there is none. Raises ValueError when it cannot be read."""
+    """The state of a learner, None if there is none. Raises ValueError (unreadable)."""
     state = None if stored.checkpoint is None else bytes_to_state(stored.checkpoint)
     return continued(identity, state, decoded_all(stored.tail)) if stored.tail else state
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A state, and the last entry of its tail: while that is in the tail, only later ones are folded."""
+    """A state, and the last entry of its tail: while the stored tail has this entry, only later ones are
+    folded.
+    """
 
     state: LearnerState | None
     last: str
 
 
 class LearnerReader:
-    """Reads learners that others write. Of a tail that grows it folds each entry once, if there is space."""
+    """Reads the learners of other writers. Folds each entry of a growing tail once, if there is space."""
 
     def __init__(self, learners: LearnerStates, *, capacity_bytes: int) -> None:
         self._learners = learners
         self._read: BoundedCache[tuple[int, LearnerId], _Read] = BoundedCache(capacity_bytes)
 
     async def read(self, partition: int, identity: LearnerId) -> LearnerState | None:
-        """The learner as the store has it now; what is long to read or to fold is so in a thread."""
+        """The learner as the store has it now; long reads and folds run in a thread."""
         before = self._read.get((partition, identity))
         folded_entries = {} if before is None else {identity: before.last}
         (stored,) = await self._learners.stored(partition, [identity], folded_entries)
 
         def work() -> LearnerState | None:
-            # The tail still has the last entry that was folded here: nothing before it was rewritten.
+            # The tail still has the last folded entry: nothing before that entry was rewritten.
             if before is not None and stored.continues:
                 return continued(identity, before.state, decoded_all(stored.tail))
             return restored(identity, stored)

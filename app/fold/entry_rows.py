@@ -28,10 +28,10 @@ def signals_before(entry: LogEntry, reward: RewardEntry, count: int) -> tuple[li
 
 
 def rows_of(items: Sequence[Item]) -> RewardRows:
-    """What the items, which are of one space, add to the sums of their learners.
+    """Make the rows of items of one space for the sums of their learners.
 
-    With arm effects p times the effect that was served is taken off, once for a decision and arm. Where a
-    reward weighs w its row is sqrt(w) times that.
+    With arm effects p times the served effect is taken off, once for a decision and arm. A reward of weight w
+    gets sqrt(w) times the row.
     """
     signals = [signals_of(item) for item in items]
     count = max(signals)
@@ -73,8 +73,9 @@ def rows_of(items: Sequence[Item]) -> RewardRows:
 def changes_of(
     entry: LogEntry, reward: RewardEntry, count: int = 1
 ) -> Sequence[tuple[list[float], list[float], bool]]:
-    """What an entry adds to the rewards of its decision and arm, of ``count`` signals: values, the sums of
-    those before, and whether it is the first. One that replaces a value subtracts that, then adds its own.
+    """Return the additions of an entry to the rewards of its decision and arm, of ``count`` signals: values,
+    the sums of those before, and whether the addition is the first. A replacement subtracts the earlier
+    value, then adds its own.
 
     The first item of a decision and arm brings the defaults of all signals but its own, a later one changes
     its own signal alone.
@@ -102,7 +103,7 @@ def _at(signal: int, value: float, count: int) -> list[float]:
 
 
 def signals_of(item: Item) -> int:
-    """How many signals an item names: those after the last of them are 0."""
+    """The number of signals an item names: those after the last of them are 0."""
     entry, reward = item
     count = max(len(reward.served), len(reward.defaults), (reward.signal or 0) + 1)
     return max(count, *(number + 1 for number, _ in entry.came)) if entry.came else count

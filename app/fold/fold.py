@@ -1,6 +1,6 @@
-"""The fold of the reward log: the one function that decides what a log says about learners.
+"""The fold of the reward log: the one function from a log to learners.
 
-It is pure, and the same to the bit however the log is cut into batches. So a replay of the log from its
+Pure, and equal to the bit however the log is cut into batches. So a replay of the log from its
 start gives the stored states again.
 """
 
@@ -38,9 +38,9 @@ STATE_STEPS = 12  # so many times as long takes an entry with a state, which is 
 
 
 def is_short(entries: Iterable[DecodedEntry]) -> bool:
-    """Whether folding takes about a millisecond: then handing it to a thread would cost more.
+    """Return whether a fold takes about a millisecond: a thread would cost more.
 
-    Entries beyond that are not looked at: an iterator that decodes them does so no further.
+    Stops at the first entry beyond, so a decoding iterator decodes no further.
     """
     steps = 0
     for _, content in entries:
@@ -61,24 +61,24 @@ def fold(
     leave_out: LeaveOut = log_only,
     spaces: Spaces = Spaces(),
 ) -> States:
-    """Return the states after ``entries`` of the learners that they change.
+    """Return the states after ``entries`` of the changed learners.
 
-    An entry may also forget its learner, or give a state to one that has none (``records.log_entries``). One
-    that cannot be folded is left out, for any mistake in it.
+    An entry may also forget its learner, or give a state to a learner without one (``records.log_entries``).
+    An entry with any mistake is left out.
 
     ``states``      before, at least of all learners of the entries; None: without rewards
     ``entries``     of one partition, in the order of the log
-    ``leave_out``   is called with each entry that is left out, and the reason
-    ``spaces``      of bandits that were moved. After the entry of a move a learner is carried before its next
-                    entry is added, and entries of earlier spaces are mapped
+    ``leave_out``   called with each entry left out, and the reason
+    ``spaces``      of moved bandits. After the entry of a move a learner is carried before its next entry is
+                    added, and entries of earlier spaces are mapped
     """
-    # Copies: whoever calls may have the states in a cache, and folds again if the store refuses them.
-    # ``changed`` is a dictionary for its order, which does not depend on hashes as that of a set does.
+    # Copies: the caller may have the states in a cache, and folds again if the store refuses them.
+    # ``changed`` is a dictionary for its order, which does not depend on hashes, unlike a set's.
     now, changed = dict(states), dict[LearnerId, None]()
     # ``_move`` writes to it.
     spaces = Spaces(dict(spaces.folded), spaces.maps)
-    # Only neighbours of one kind are folded together: an entry that forgets or restores a learner must see
-    # all that came before it, and nothing that came after.
+    # Only neighbours of one kind are folded together: the entry of a forgotten or restored learner must see
+    # all earlier entries, and no later ones.
     for kind, group in groupby(entries, key=lambda each: type(each.content)):
         changed.update(dict.fromkeys(_ACTS[kind](now, list(group), leave_out, spaces)))
     return {learner: now[learner] for learner in changed}
@@ -87,18 +87,18 @@ def fold(
 def continued(
     learner: LearnerId, state: LearnerState | None, tail: Iterable[DecodedEntry]
 ) -> LearnerState | None:
-    """Return the state of a learner after the entries of its tail, which ``fold`` has folded into it before.
+    """Return the state of a learner after the entries of its tail, which ``fold`` has folded before.
 
-    Bit-identical to what ``fold`` made of them. Raises ValueError when an entry cannot be folded: it was
-    once, so the store is damaged.
+    Bit-identical to the result of ``fold``. Raises ValueError (an entry ``fold`` took before is refused now:
+    the store is damaged).
     """
     return fold({learner: state}, tail, _refuse).get(learner, state)
 
 
 def learned(items: Sequence[Item]) -> States:
-    """What learners know that know nothing but these rewards.
+    """Make learners of nothing but these rewards.
 
-    As ``fold`` would make it, but for rounding: the rewards of a learner are one product of matrices. States
+    As ``fold``, but for rounding: the rewards of a learner are one product of matrices. States
     can be ``merged``. Cost: D^2 for each reward. Raises InvalidShape, NonFinite.
     """
     return {learner: state_of(rows_of(rewards)) for learner, rewards in _by_learner(items).items()}
@@ -116,12 +116,12 @@ def _refuse(entry: LogEntry, reason: str) -> None:
 
 
 def moves_of(entries: Iterable[DecodedEntry]) -> dict[str, int]:
-    """Of each bandit the last of its moves whose entries are among these."""
+    """Of each bandit the last move among these entries."""
     return spaces_of(each for each in entries if isinstance(each.content, MoveEntry))
 
 
 def spaces_of(entries: Iterable[DecodedEntry]) -> dict[str, int]:
-    """Of each bandit the latest space that its entries name; none of those that name none."""
+    """Of each bandit the latest space named by its entries; none of entries without a space."""
     spaces = dict[str, int]()
     for entry, content in entries:
         if isinstance(content, RewardEntry | MoveEntry) and content.space:
@@ -131,7 +131,7 @@ def spaces_of(entries: Iterable[DecodedEntry]) -> dict[str, int]:
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong, in words that repeat nothing of the entry."""
+    """The reason of an error, in words without any content of the entry."""
     return f"{type(error).__name__}: {error.detail if isinstance(error, ShortlistError) else error}"[:200]
 
 
@@ -147,7 +147,7 @@ def _move(
     now: States, items: Iterable[tuple[LogEntry, MoveEntry]], leave_out: LeaveOut, spaces: Spaces
 ) -> Iterable[LearnerId]:
     """All learners of the bandit are of another space from here on; each is carried with its next entry."""
-    # ``fold`` has copied it.
+    # A copy made by ``fold``.
     folded = cast("dict[str, int]", spaces.folded)
     for entry, move in items:
         uid = entry.learner.bandit_uid
@@ -186,7 +186,7 @@ def _add_across(
         to = max(reward.space, spaces.folded.get(uid, 0), 0 if state is None else state.space)
         try:
             now[learner] = spaces.carried(uid, state, to)
-            # as if it had been in the state when that was carried: it does not matter which came first
+            # As if the reward had been in the carried state: the order does not matter.
             alone = None if reward.space == to else state_of(rows_of([(entry, reward)]))
             later = spaces.carried(uid, alone, to)
         except Exception as error:  # as in ``_add``
@@ -235,7 +235,7 @@ _ACTS: Mapping[type, Act] = {
 
 
 def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut) -> None:
-    """All learners together; if that fails each item by itself."""
+    """Add all learners together; after a failure each item by itself."""
     try:
         # One product of matrices for all learners of a kind is several times as fast as one for each.
         rows = rows_of([item for items in group.values() for item in items])

@@ -20,17 +20,16 @@ from shortlist.types import Matrix, Rows, Vector
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RewardRows:
-    """Rewards of one space as rows of n, m rewards of J signals. A reward that replaces a value is two rows:
-    one takes that value away. Either all rewards are discounted or none.
+    """Rewards of one space as rows of n, m rewards of J signals. A replacement is two rows: one takes the old
+    value away. Either all rewards are discounted or none.
 
-    ``features``    what is learned from, (n, D)
-    ``values``      what a row adds to the reward of its decision and arm, (n, J)
-    ``first``       whether it is the first of these, (n,)
+    ``features``    what the learner learns from, (n, D)
+    ``values``      addition of a row to the reward of its decision and arm, (n, J)
+    ``first``       whether the row is the first of these, (n,)
     ``before``      the sum of those before it, (n, J)
-    ``reward_at``   of which reward each row is, (n,)
-    ``decided_ms``  when the arm was chosen, (m,)
-    ``half_life_s`` 0: nothing is discounted, (m,)
-    ``signals``     how many signals a reward names: those after the last of them are 0, (m,)
+    ``reward_at``   the reward of each row, (n,)
+    ``decided_ms``  time of the choice, (m,) ``half_life_s`` 0: nothing is discounted, (m,)
+    ``signals``     number of signals of a reward: later ones are 0, (m,)
     """
 
     features: Matrix
@@ -84,8 +83,8 @@ def _discounted(state: LearnerState, rows: RewardRows) -> LearnerState:
     """The newest decision sets the time of the state, and what is older weighs less."""
     count, time_ms, half_life_s = len(rows.decided_ms), state.time_ms, 0.0
     factors, weights = np.ones(len(rows.first)), np.ones(count)
-    # The factor stands at the first row of each reward: all that was there before is discounted once, not
-    # once for each row.
+    # The factor stands at the first row of each reward: the earlier sums are discounted once, not once for
+    # each row.
     begins = np.searchsorted(rows.reward_at, np.arange(count)).tolist()
     terms = zip(begins, rows.decided_ms.tolist(), rows.half_life_s.tolist(), strict=True)
     for number, (row, decided_ms, half_life_s) in enumerate(terms):
@@ -100,7 +99,7 @@ def _discounted(state: LearnerState, rows: RewardRows) -> LearnerState:
 
 
 def state_of(rows: RewardRows) -> LearnerState:
-    """What a learner knows of these rewards alone, as ``states_after`` has it but for rounding: one product
+    """Make the state of a learner of these rewards alone, as ``states_after`` but for rounding: one product
     of matrices. Cost: n D^2. Raises InvalidShape, NonFinite.
     """
     time_ms, weights, half_life_s = 0, None, float(rows.half_life_s[0])
@@ -114,7 +113,7 @@ def state_of(rows: RewardRows) -> LearnerState:
 
 
 def merged(one: LearnerState | None, other: LearnerState) -> LearnerState:
-    """What a learner knows that has learned what both have; as of the later of their times."""
+    """Merge two states: a learner of the rewards of both, as of the later of their times."""
     if one is None:
         return other
     time_ms, half_life_s = max(one.time_ms, other.time_ms), other.half_life_s

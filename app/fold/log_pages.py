@@ -1,7 +1,6 @@
-"""The reward log of a partition, page by page, as it counts: without dead letters.
+"""The reward log of a partition, page by page, without dead letters.
 
-Entries that became dead letters are left out, also those that were put back later: they are in the log a
-second time.
+Dead letters are left out, also those put back later: the log has them a second time.
 """
 
 from __future__ import annotations

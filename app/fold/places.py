@@ -1,7 +1,7 @@
-"""What is learned of the places of lists: sums of each place, folded with those of arms, and their fit.
+"""The sums of places of lists, folded with those of arms, and their fit.
 
-The sums of a partition only grow, or lose what a forgotten key has taught. How far a fit lets them fade is in
-the version of the effects that it makes (``PlaceFit``): so folding stays a sum, in any order.
+The sums of a partition only grow, or lose the rewards of a forgotten key. The fit alone lets them fade, in
+its version of the effects (``PlaceFit``): so the fold stays a sum, in any order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WEIGHT_MOVED = 0.05  # of a weight, by itself
 
 
 def with_entry(sums: PlaceSums, entry: LogEntry, reward: RewardEntry, *, sign: Literal[1, -1]) -> PlaceSums:
-    """The sums with what an entry says of its place, or without it. Of bandits of one reward alone."""
+    """The sums of a place with an entry added, or taken back. Of bandits of one reward alone."""
     if reward.at_place is None:
         return sums
     place, examined = reward.at_place.place, 1.0 if reward.examined is None else reward.examined
@@ -65,7 +65,7 @@ def fitted_places(
 ) -> PlaceFit | None:
     """The fit of the sums of all partitions; None: no list was rewarded.
 
-    ``before``: that of the version before. ``may_be_below``: rewards may be less than 0, by the settings.
+    ``before``: the fit of the version before. ``may_be_below``: rewards may be less than 0, by the settings.
     """
     if not parts:
         return before
@@ -86,7 +86,7 @@ def fitted_places(
 
 
 def have_moved(before: PlaceFit | None, now: PlaceFit | None, *, only_if_far: bool) -> bool:
-    """Whether a version is due for what was learned of places."""
+    """Return whether a version is due for the places."""
     if now is None or now is before:
         return False
     ones = (1.0,) * MOST_LEARNED_PLACES

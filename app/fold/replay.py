@@ -1,8 +1,7 @@
 """Replay: the reward log folded again from its start, and compared bit for bit with the stored states.
 
-Entries that became dead letters are left out here too. Where the log was trimmed, a learner is compared if
-all its entries are still there, which its version tells; otherwise it is counted as older than the log, as
-are the sums of an arm.
+Dead letters are left out here, too. Of a trimmed log a learner is compared if its version says that all its
+entries are there; others, and such sums of arms, count as older than the log.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ PAGE_BYTES = 1 << 20  # of states that are read together: the store takes a few 
 
 @dataclass(slots=True)
 class Comparison:
-    """How many entries were replayed; how many learners and arms are equal, and older than the log; and those
-    that differ.
+    """Numbers of replayed entries, of equal learners and arms, and of those older than the log; and the
+    names of the different ones.
     """
 
     entries: int = 0
@@ -38,7 +37,7 @@ class Comparison:
 
 
 async def compare(store: Store) -> Comparison:
-    """Replay every partition. A service may be running: each is compared as it was at its watermark."""
+    """Replay every partition. A service may be running: each partition is compared at its watermark."""
     result = Comparison()
     bandits = {
         data[:UID_LENGTH].decode(): name for name, data in (await store.registry.read()).bandits.items()
@@ -93,7 +92,7 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
 async def _stored(
     store: Store, partition: int, uids: Sequence[str]
 ) -> tuple[str, Mapping[LearnerId, StoredLearner], Mapping[ArmId, AnySums]]:
-    """The watermark, with learners and sums of arms as they are at it."""
+    """The watermark, with learners and sums of arms at this watermark."""
     watermark = await store.learners.watermark(partition)
     # Page by page: the store does nothing else while it reads one. What is folded meanwhile is read again.
     learners: Mapping[LearnerId, StoredLearner] = {}
@@ -119,7 +118,7 @@ async def _stored(
 async def _read(
     store: Store, partition: int, uids: Sequence[str], changed: Sequence[LearnerId] | None
 ) -> Mapping[LearnerId, StoredLearner]:
-    """Those of these learners that are of the bandits, as they are stored; None: all of the bandits."""
+    """Read the learners of the bandits among these, as stored; None: all of the bandits."""
     result = dict[LearnerId, StoredLearner]()
     for uid in uids:
         if changed is None:
@@ -143,7 +142,7 @@ def _size(stored: StoredLearner) -> int:
 async def _moves_before(
     store: Store, partition: int, until: str, folded: Mapping[str, int]
 ) -> Mapping[str, int]:
-    """Of each bandit the last move before the log begins: its entry may have been trimmed."""
+    """Return of each bandit the last move before the log begins: its entry may have been trimmed."""
     last_moves = dict(folded)
     if folded:
         async for page in pages(store, partition, until):
@@ -154,9 +153,9 @@ async def _moves_before(
 
 
 def _encoded(identity: LearnerId, stored: StoredLearner, spaces: Spaces) -> bytes | None:
-    """The state as a checkpoint would have it; one that cannot be read is nothing that a log means.
+    """The state in the form of a checkpoint; None for an unreadable one, which no log gives.
 
-    A learner that is not carried yet through a move that is folded is carried here.
+    Carries a learner through the folded moves it has not gone through yet.
     """
     try:
         uid = identity.bandit_uid

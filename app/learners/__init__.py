@@ -3,9 +3,9 @@
 A state of the fold becomes a posterior by the settings of its bandit. All keys together teach a learned prior
 and the effects of arms: fits make versions of both, and each process serves the newest (``newest_versions``).
 
-    learners        whoever needs what a learner knows: choices, rewards, explanations
-    learned_priors  choices and the API: the prior that a bandit is served with
-    served_effects  the same of arm effects; ``effect_pairs``: what a decision or an observation says of them
+    learners        posteriors for choices, rewards, explanations
+    learned_priors  choices and the API: the served prior of a bandit
+    served_effects  the same of arm effects; ``effect_pairs``: the pairs of decisions and observations
     prior_fits, effect_fits   workers make the next versions
-    learner_copies  the API: a learner is exported from one service and imported by another
+    learner_copies  the API: exports a learner from one service, imports it into another
 """

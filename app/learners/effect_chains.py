@@ -1,8 +1,8 @@
 """The sums of arms for their features of now, from those of their revisions: see ``arm_effects.chain``.
 
-An arm has sums of each revision of its features that a token can name, and what was merged of those before.
-Each fit adds them, oldest first, with the learned prior of then. Sums of an arm that were merged in several
-partitions for several revisions are steps of their own.
+An arm has sums of each revision of its features that a token can name, and merged sums of earlier ones. Each
+fit adds all, oldest first, by the learned prior of the time. Sums merged in several partitions for several
+revisions are steps of their own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Chains:
     added: Matrix
 
     def fit(self, before: Sequence[EffectFit], *, discounted: bool, centres: bool = False) -> Chained:
-        """``before``: the fits of the version before, where it has those signals. ``centres``: as of
+        """``before``: the fits of the version before, of its signals. ``centres``: as of
         ``arm_effects.fit_chain``. Cost: O(P).
         """
         starts = [*before, *(NOTHING,) * len(self.sums)]
@@ -52,7 +52,7 @@ class Chains:
 
 @dataclass(frozen=True, eq=False)
 class Chained:
-    """Of each signal the fit, the sums of all arms (K,), and the factors of ``arm_effects.chain`` (P,)."""
+    """The fit of each signal, the sums of all arms (K,), and the factors of ``arm_effects.chain`` (P,)."""
 
     fits: Sequence[EffectFit]
     sums: Sequence[EffectSums]

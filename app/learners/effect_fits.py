@@ -1,12 +1,12 @@
-"""Fitting the arm effects of a bandit from the sums of its arms, and making that the newest version.
+"""Fitting the arm effects of a bandit from the sums of its arms, and writing of the newest version.
 
 sums       of all partitions, of the newest move, as of now (``effect_totals``)
 fit        in a thread: the variance of the effects, of each signal by itself, and of each arm the sums of all
-           its revisions, which fade by what its features have changed (``effect_chains``)
-written    if an arm has moved by a fifth of its deviation, or the variance by a tenth, or anything where it
-           is asked for; if the newest version is still the one from before, else that one is the answer.
-           Of the arms only those that moved, and all of them ``WHOLE_EVERY`` versions
-merged     each hour: what no token names any more (``effect_merging``)
+           its revisions, faded by the changes of its features (``effect_chains``)
+written    if an arm has moved by a fifth of its deviation, or the variance by a tenth, or after any change
+           where the caller asks; only if no newer version has come meanwhile, else that version is the
+           answer. Holds the moved arms alone, and all arms every ``WHOLE_EVERY`` versions
+merged     each hour: sums of revisions without a token (``effect_merging``)
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class Folded(NamedTuple):
 
 
 class FittedEffects(NamedTuple):
-    """The version that stands now, and the ``seconds`` of a core that it took.
+    """The newest version, and the ``seconds`` of a core for the fit.
 
-    ``waits``: there are sums of earlier features, which are merged once no token names them.
+    ``waits``: sums of earlier features wait for the end of their tokens, to be merged.
     """
 
     version: EffectVersion | None
@@ -96,7 +96,7 @@ class FittedEffects(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _KnownArms:
-    """The revisions of arms in a version of a catalogue; 0 of one that is not there."""
+    """The revisions of arms in a version of a catalogue; 0 of a missing arm."""
 
     catalogue_uid: str
     version: int
@@ -113,7 +113,7 @@ class _KnownDrifts:
 
 
 class EffectFits:
-    """Fits effects, one bandit at a time, and merges or drops sums that no token names any more."""
+    """Fits effects, one bandit at a time, and merges or drops sums without a token."""
 
     def __init__(self, store: Store, served: ServedEffects, priors: LearnedPriors, metrics: Metrics) -> None:
         self._store = store
@@ -127,10 +127,10 @@ class EffectFits:
     async def fit(
         self, bandit: Fittable, *, only_if_moved: bool = True, merges: bool = False
     ) -> FittedEffects:
-        """Fit effects, and make a version of them.
+        """Fit effects, and make a version.
 
-        ``only_if_moved``: make one only where an arm, or the variance, has moved far enough.
-        ``merges``: merge and drop sums that no token names any more.
+        ``only_if_moved``: only after a large enough move of an arm or of the variance. ``merges``: merge and
+        drop sums without a token.
 
         Cost: reads the sums of all arms. Raises NotFound (the bandit is gone), Unavailable.
         """
@@ -191,8 +191,8 @@ class EffectFits:
         return await computing.run(collected.totals), stale, collected
 
     async def folded(self, bandits: Sequence[Fittable]) -> Sequence[Folded]:
-        """What was folded for these bandits, and which arms they have: where it is the same, so are effects,
-        unless they were moved.
+        """Read the folded entries of these bandits, and the versions of their arms: while both stay the same,
+        so do effects, unless they were moved.
         """
         counts = await self._store.priors.folded([bandit.uid for bandit in bandits])
         uids = list(dict.fromkeys(bandit.catalogue_uid for bandit in bandits))
@@ -205,7 +205,7 @@ class EffectFits:
 
     async def _sums(self, partition: int, bandit_uid: str) -> Mapping[SumsOf, bytes]:
         """All sums in a partition."""
-        # An arm that changes while they are read may come twice.
+        # An arm changed during the read may come twice.
         sums = dict[SumsOf, bytes]()
         async for page in self._store.effects.all_sums(partition, bandit_uid):
             sums.update(page)
@@ -216,7 +216,7 @@ class EffectFits:
         await one_key_teaches.look(self._store, bandit_uids)
 
     async def _revisions(self, bandit: Fittable, arms: AbstractSet[str]) -> Mapping[str, int]:
-        """The revisions of the features that arms have now. Cost: reads those of arms that changed."""
+        """The revisions of the arms' features now. Cost: a read of changed arms."""
         uid = bandit.catalogue_uid
         known = self._arms.get(bandit.uid)
         if known is None or known.catalogue_uid != uid:
@@ -238,7 +238,7 @@ class EffectFits:
         changes: Mapping[tuple[int, int], str],
         computing: Computing,
     ) -> Drifts:
-        """Of these changes, by a prior; those that are not known yet are computed."""
+        """Return the drifts of these changes by a prior; unknown ones are computed."""
         if prior is None or not changes:
             return {}
         known, uid = self._drifts.get(bandit.uid), bandit.catalogue_uid
@@ -260,9 +260,9 @@ class EffectFits:
 
 
 def drifts_of(learned: LearnedPrior, features: Sequence[bytes | None]) -> Sequence[Vector]:
-    """The drift (J,) of each two of some features, before and after; inf where one is not known.
+    """The drift (J,) of each two of some features, before and after; inf where one is unknown.
 
-    With a context, that of an arm in a context of zeros.
+    With a context, the drift of an arm in a context of zeros.
     """
     dims = {len(own) // NUMBER_BYTES for own in features if own}
     found = [np.full(len(learned.mean), np.inf) for _ in range(len(features) // 2)]
@@ -285,7 +285,7 @@ def drifts_of(learned: LearnedPrior, features: Sequence[bytes | None]) -> Sequen
 
 
 def collected_of(record: BanditRecord, now_ms: int) -> CollectedSums:
-    """Sums of a bandit that fade to ``now_ms``, by the clock of its arms; without any yet."""
+    """Empty sums of a bandit, which fade to ``now_ms`` by the clock of its arms."""
     clock = record.clock_of_arms
     return CollectedSums(
         space=record.space,
@@ -298,7 +298,7 @@ def collected_of(record: BanditRecord, now_ms: int) -> CollectedSums:
 def _places_of(
     record: BanditRecord, before: EffectVersion | None, parts: Sequence[PlaceSums]
 ) -> PlaceFit | None:
-    """What is known of the places of lists; None of a bandit that learns nothing of them."""
+    """Fit the places of lists; None of a bandit without learned places."""
     if record.position != AUTO:
         return None if before is None else before.record.places
     low = record.reward.min
@@ -322,7 +322,7 @@ def _knows_anything(version: EffectVersion) -> bool:
 
 
 def has_history(prior: PriorVersion | None) -> bool:
-    """Whether what all arms do better than expected says how the history's likes differ from rewards."""
+    """Return whether the offset of all arms measures how the history's likes differ from rewards."""
     return prior is not None and prior.learned is not None and prior.learned.history > 0
 
 
@@ -339,15 +339,15 @@ def fitted(
     places: PlaceFit | None = None,
     ages: AgeFit | None = None,
 ) -> tuple[EffectVersion, Chains, Chained]:
-    """The effects of arms with these totals, as a version with this number after ``before``.
+    """Fit the effects of arms with these totals, as a version with this number after ``before``.
 
     Cost: O(P log P) for P steps.
 
-    With a half-life of arms all have faded to now, also those that nobody has rewarded since: else an arm
-    that was bad once would be so for ever.
+    With a half-life of arms all arms fade to now, also without new rewards: else an arm bad once would stay
+    bad for ever.
 
-    ``centres``: without what all arms have in common. Not of all bandits: in games with noisy rewards and
-    arms that come again those without a history lost .2 by it.
+    ``centres``: take off the common part of all arms. Not for all bandits: in games with noisy rewards and
+    returning arms, bandits without a history lost .2 so.
     """
     chains = chains_of(totals, steps, drifts)
     fits = list[EffectFit]()
@@ -372,9 +372,9 @@ def fitted(
 
 
 def stored_of(before: EffectVersion | None, now: EffectVersion, moved: float) -> bytes | None:
-    """The record that is to be stored of a version; None: it says what the one before says.
+    """The record to store of a version; None: equal to the one before.
 
-    ``moved``: by how many deviations an arm must have moved.
+    ``moved``: the least move of an arm, in deviations.
     """
     if before is None:
         return record_to_bytes(now.stored())
@@ -399,7 +399,9 @@ def stored_of(before: EffectVersion | None, now: EffectVersion, moved: float) ->
 
 
 def _moved_arms(before: EffectVersion, now: EffectVersion, moved: float) -> NDArray[np.bool_]:
-    """Which arms moved by so many deviations, or are known much better or worse, since a version. -> (K,)."""
+    """Mark the arms moved by so many deviations since a version, or known much better or worse. -> (K,). ->
+    (K,).
+    """
     has_same = before.names == now.names
     effects, deviations = before.at(slice(None)) if has_same else before.of_arms(list(now.names))
     new_effects, new_deviations = now.at(slice(None))

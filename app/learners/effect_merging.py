@@ -1,8 +1,8 @@
-"""Merging the sums of arms that no token names any more into those of the next features of the arm.
+"""Merging sums of arms without a token into those of the arm's next features.
 
-Features that were replaced are kept ``MERGED_WITHIN_MS`` longer than a token can name them. In this time a
-fit still knows how far they are from the next ones, and puts what is left of their sums in their place, in
-one compare-and-set for each arm and partition. Those of an arm that is gone are dropped.
+Replaced features are kept ``MERGED_WITHIN_MS`` longer than a token can name them. In this time a fit still
+knows their distance from the next ones, and replaces their sums by the faded rest, in one compare-and-set for
+each arm and partition. Sums of a deleted arm are dropped.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class _Unnamed:
 async def merge(
     store: Store, bandit: Fittable, chains: Chains, chained: Chained, current: Mapping[str, int]
 ) -> None:
-    """Merge, and drop. ``current``: the revisions of arms that are there.
+    """Merge, and drop. ``current``: the revisions of the existing arms.
 
-    Cost: a step in the store for each arm that has changed, and one for each such arm and partition whose
-    sums are due. Raises Unavailable.
+    Cost: a step in the store for each changed arm, and one for each such arm and partition with due sums.
+    Raises Unavailable.
     """
     places = dict[str, list[int]]()
     for place, step in enumerate(chains.steps):
@@ -87,9 +87,9 @@ async def _merge_arm(store: Store, partition: int, bandit: Fittable, unnamed: _U
 def merged_sums(
     owns: Sequence[Sums], steps: Sequence[Step], factors: Matrix, count: int, *, half_life_s: float | None
 ) -> MergedSums:
-    """What the first ``count`` steps of an arm and all that was merged before are together, in one partition.
+    """Merge the first ``count`` steps of an arm and all earlier sums into one, in one partition.
 
-    At the revision of the next step, or a later one at which sums were merged; discounted to the latest of
+    At the revision of the next step, or the later one of merged sums; discounted to the latest of
     their times.
 
     ``owns``: of the partition, all to be merged. ``steps``: of the arm, in order, more than ``count``.

@@ -1,8 +1,8 @@
-"""What decisions and observations say of the effects of their arms: what is expected, and what is served.
+"""The pairs of decisions and observations: the expected reward of an arm, and its served effect.
 
-History comes in calls, mostly with many rewards of one key. Of each it is expected what the learner expects
-that also knows the others of its key in the call. Else each would be compared with what the learner knew
-before the call, mostly nothing: an arm that is liked by those who were shown it would seem better than it is.
+History comes in calls, mostly with many rewards of one key. The expected reward of each is by the learner
+with the other rewards of its key in the call. Else each would be compared with the learner before the call,
+mostly without rewards: an arm shown to people who like it would seem better than it is.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class EffectPairs:
         sigma: float,
         decisions: int = 1,
     ) -> bytes:
-        """The pairs of some arms of a bandit whose arms learn, ``decisions`` of them.
+        """The pairs of arms of a bandit with arm effects, of ``decisions`` decisions.
 
-        ``expected``: not a number of arms that learn nothing. ``served`` None: 0 of all. ``sigma``:
+        ``expected``: NaN of arms that learn nothing. ``served`` None: 0 of all. ``sigma``:
         the noise of the key. Shapes: (n, J) both.
         """
         has_space = self._store.has_space()
@@ -53,10 +53,10 @@ class EffectPairs:
 def expected_together(
     bandit: Bandit, learner: LearnerPosterior, features: Matrix, values: Matrix, served: Matrix
 ) -> Matrix:
-    """What is expected of each reward of a key by its learner and the other rewards.
+    """Return the expectation of each reward of a key, by its learner and the other rewards.
 
     ``learner``: without all of them. Shapes: features (n, D), values and ``served`` effects (n, J) -> (n, J).
-    Cost: n^3 for at most ``MOST_TOGETHER`` of them.
+    Cost: n^3 for at most ``MOST_TOGETHER`` rewards.
     """
     expected, learned = features @ thetas_of(bandit, learner).T, values - served
     if isinstance(learner, SignalPosteriors):

@@ -37,9 +37,9 @@ class Step(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What all partitions have of each step, faded to one time; ``decisions``: of what counts.
+    """The sums of each step over all partitions, faded to one time; ``decisions``: of the counted sums.
 
-    An arm has all of its steps, also where nothing of one counts. Shape: numbers (4, J, P).
+    An arm has all its steps, also steps without a counted sum. Shape: numbers (4, J, P).
     """
 
     places: Mapping[Step, int]
@@ -48,7 +48,7 @@ class Totals(NamedTuple):
 
 
 def sums_of(revision: int, data: bytes) -> Sums:
-    """The sums that are stored under a revision."""
+    """The stored sums of a revision."""
     return unpack(data, MergedSums) if revision == MERGED else unpack(data, ArmSums)
 
 
@@ -59,7 +59,7 @@ def step_of(arm: str, sums: Sums) -> Step:
 def numbers_of(
     owns: Sequence[Sums], signals: int, *, half_life_s: float | None = None, until_ms: int = 0
 ) -> Numbers:
-    """The numbers of some sums, faded to ``until_ms``. Of a signal that came later than some these have 0."""
+    """The numbers of some sums, faded to ``until_ms``. Older sums have 0 of a newer signal."""
     numbers = np.array(
         [_of_signals([getattr(own, name) for own in owns], signals) for name in ("n", "R", "Q", "F")]
     )
@@ -67,7 +67,7 @@ def numbers_of(
 
 
 def weights_of(owns: Sequence[Sums], half_life_s: float, until_ms: int) -> Numbers:
-    """What a reward of the time of each of these sums weighs by ``until_ms``. Shape: (P,)."""
+    """The weights by ``until_ms`` of a reward of the time of each of these sums. Shape: (P,)."""
     times = np.array([own.time_ms for own in owns], dtype=float)
     weights: Numbers = np.exp2(np.minimum(times - until_ms, 0.0) / (1_000.0 * half_life_s))
     return weights
@@ -95,7 +95,7 @@ class _Part:
 
 
 class CollectedSums:
-    """The sums of a bandit, partition by partition, of ``space`` alone: that of its newest move.
+    """The sums of a bandit, partition by partition, of ``space`` alone, its newest move.
 
     ``half_life_s``, ``until_ms``: by the ``ArmClock``, whose half-life None stands for none.
     """
@@ -144,7 +144,7 @@ class CollectedSums:
         self._parts.append(_Part(places, numbers, sizes, decisions))
 
     def totals(self) -> Totals:
-        """The totals of what counts: those sums that are not far larger than usual, or that others confirm.
+        """The totals of the counted sums: all but those far larger than usual and unconfirmed by others.
 
         Cost: O(sums).
         """
@@ -157,7 +157,7 @@ class CollectedSums:
         sizes = np.concatenate([part.sizes for part in self._parts], axis=1)
         decisions = np.concatenate([part.decisions for part in self._parts])
         counts: NDArray[np.bool_] = np.all(sizes <= usual, axis=0)
-        # Never taken off again: of sums that do not count no digit is left in the others.
+        # Never subtracted again: huge uncounted sums would leave no digit of the others.
         totals = self._added(places[counts], numbers[:, :, counts])
         unusual = np.flatnonzero(~counts)
         if len(unusual):
@@ -188,6 +188,6 @@ class CollectedSums:
 
 
 def by_signal(numbers: Numbers) -> Sequence[EffectSums]:
-    """Of each signal its sums."""
+    """The sums of each signal."""
     n, R, Q, F = numbers
     return [EffectSums(n[j], R[j], Q[j], F[j]) for j in range(len(n))]

@@ -30,7 +30,7 @@ def arms_after(sums: SumsOfArms, items: Sequence[Item]) -> SumsOfArms:
 
 
 def effects_of(sums: SumsOfArms, record: BanditRecord, prior: PriorVersion | None) -> EffectVersion:
-    """The effects that these sums give, as a first version, with the learned prior of then.
+    """The effects of these sums, as a first version, by the learned prior of the time.
 
     As if features of arms had not changed: rows do not say how.
     """

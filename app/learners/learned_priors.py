@@ -24,7 +24,7 @@ LARGE_RECORD = 1 << 16  # bytes, about d = 125: what is read of it takes some mi
 
 
 class _Served(msgspec.Struct, frozen=True, eq=False):
-    """``bandit``: as it was asked for; ``with_prior``: the same as it is served with ``version``."""
+    """``bandit``: as asked for; ``with_prior``: the same, served with ``version``."""
 
     bandit: Bandit
     version: PriorVersion | None
@@ -32,7 +32,7 @@ class _Served(msgspec.Struct, frozen=True, eq=False):
 
 
 class LearnedPriors(NewestVersions[PriorVersion]):
-    """The priors of all bandits that this process serves."""
+    """The priors of all bandits of this process."""
 
     _store: PriorStore
 
@@ -63,7 +63,7 @@ class LearnedPriors(NewestVersions[PriorVersion]):
         return await self._store.kept_versions(bandit.uid)
 
     def oldest_s(self) -> float:
-        """How long ago the oldest version was made that this process has served last; 0 without any."""
+        """The age of the oldest version among the newest ones of this process, s; 0 without any."""
         held = (self._newest.peek(uid) for uid in self._newest)
         times_ms = [version.record.since_ms for version in held if version is not None]
         return max(0.0, time.time() - min(times_ms) / 1_000.0) if times_ms else 0.0
@@ -77,7 +77,7 @@ class LearnedPriors(NewestVersions[PriorVersion]):
 
 
 def report_of(bandit: Bandit, version: PriorVersion | None) -> dict[str, object]:
-    """What may be shown of a version, by name, without the covariance. Cost: O(D^3)."""
+    """The public values of a version, by name, without the covariance. Cost: O(D^3)."""
     names = ("version", "keys", "observations", "noise", "offset", "mean", "sd", "since_ms")
     answer: dict[str, object] = {**dict.fromkeys(names), "version": 0, "keys": 0, "observations": 0.0}
     if version is None or version.learned is None:
@@ -110,21 +110,21 @@ def report_of(bandit: Bandit, version: PriorVersion | None) -> dict[str, object]
 
 
 def _noise(served: Bandit, learned: LearnedPrior) -> float:
-    """That of the reward, or of the weighted sum of the signals."""
+    """The noise of the reward, or of the weighted sum of the signals."""
     if served.weighing is None:
         return float(np.sqrt(learned.residuals[0, 0]))
     return served.posterior(ridge_sums.empty(learned.dim)).sigma
 
 
 def covariance_of(bandit: Bandit, version: PriorVersion) -> Matrix:
-    """By how much keys differ from the mean. Shape: (D, D). Cost: O(D^3)."""
+    """The covariance of keys around the mean. Shape: (D, D). Cost: O(D^3)."""
     if version.learned is None:
         raise ValueError("a version without a prior has no covariance")
     return _noise(bandit.with_prior(version), version.learned) ** 2 * version.learned.covariance
 
 
 def _numbers(bandit: Bandit, theta: Vector, spread: Vector) -> dict[str, object]:
-    """A mean and how much keys differ from it, by what they are numbers of. Shapes: (D,), (D,)."""
+    """A mean and the spread of keys around the mean, by the names of the numbers. Shapes: (D,), (D,)."""
     shown = dict[str, object]()
     if bandit.context is not None:
         theta, weights = bandit.context.weights(theta)

@@ -1,7 +1,7 @@
-"""Export and import of learners, as they are stored, from one service to another: bit for bit.
+"""Export and import of stored learners, from one service to another: bit for bit.
 
-A state is given to a learner by an entry of the reward log, and only if the learner has none. So it is taken
-once however often it is sent, every process hears of it, and a replay of the log finds it again.
+An entry of the reward log gives a learner its state, only if the learner has none. So a repeated state counts
+once, every process learns of the new state, and a replay of the log finds the entry again.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ LARGEST_SUM = 1e100
 
 
 class LearnerCopies:
-    """Reads learners as they are stored, and gives them to learners that have no rewards.
+    """Reads stored learners, and gives their states to learners without rewards.
 
-    ``page_bytes``: of states that are read for one page, at least one.
+    ``page_bytes``: of the states read for one page, at least one.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LearnerCopies:
         return [], None
 
     async def state(self, bandit: Bandit, learner: LearnerId) -> bytes:
-        """All that is stored of a learner. Raises NotFound: it has no rewards."""
+        """The stored state of a learner. Raises NotFound: no rewards."""
         hold(COPIES * bandit.state_bytes)
         read = await self._read(bandit, learner.partition(self._store.partitions), [learner])
         if not read:
@@ -90,10 +90,10 @@ class LearnerCopies:
         return await REQUESTS.run(partial(state_to_bytes, read[0][1]))
 
     async def give(self, bandit: Bandit, learner: LearnerId, data: bytes) -> bool:
-        """Give a learner the state that was read of another one; False if it has exactly that one already.
+        """Give a learner the state of another one; False if the learner has exactly this state already.
 
         Raises Invalid (no state, or not of such a bandit), Conflict (the learner has other rewards),
-        Unavailable (not folded yet: safe to try again).
+        Unavailable (not folded yet: safe to repeat).
         """
         data = await self._in_space(bandit, data)
         state = await REQUESTS.run(partial(checked_state, data, bandit))
@@ -123,7 +123,9 @@ class LearnerCopies:
         await self._workers.wait_applied(partition, done.entry_id)
 
     async def _in_space(self, bandit: Bandit, data: bytes) -> bytes:
-        """The state as one of the bandit's space: carried from an earlier one; else it is taken for that."""
+        """The state in the bandit's space: carried from an earlier space, if any; else assumed to be
+        there.
+        """
         try:
             state: LearnerState | None = bytes_to_state(data)
             if state is None or state.space == bandit.record.space:
@@ -136,7 +138,9 @@ class LearnerCopies:
         return state_to_bytes(replace(state, space=bandit.record.space))
 
     async def _stands(self, bandit: Bandit, learner: LearnerId, data: bytes) -> bool:
-        """Whether the learner is as the state says. Raises Conflict if it is otherwise."""
+        """Return whether the learner has this state already. Raises Conflict (another state). Raises Conflict
+        if it is otherwise.
+        """
         result = await self._read(bandit, learner.partition(self._store.partitions), [learner])
         if result and state_to_bytes(result[0][1]) != data:
             raise Conflict("the learner has rewards of its own; a state is given only to one that has none")
@@ -145,7 +149,7 @@ class LearnerCopies:
     async def _read(
         self, bandit: Bandit, partition: int, learners: Sequence[LearnerId]
     ) -> Sequence[tuple[str, LearnerState]]:
-        """Those of the learners that have a state, in the space of the bandit."""
+        """Read the learners with a state, in the space of the bandit."""
         stored = await self._store.learners.stored(partition, learners)
         uid, space = bandit.uid, bandit.record.space
         spaces = await self._moves.spaces(uid, space)
@@ -161,7 +165,7 @@ class LearnerCopies:
 
 
 def checked_state(data: bytes, bandit: Bandit) -> LearnerState:
-    """The state. Raises Invalid: it is none, or no learner of the bandit can be in it."""
+    """The state. Raises Invalid: no state, or impossible for a learner of the bandit."""
     where = ("state",)
     try:
         state = bytes_to_state(data)
@@ -187,7 +191,7 @@ def checked_state(data: bytes, bandit: Bandit) -> LearnerState:
     if not 0 <= state.sums.weight <= state.sums.observations:
         raise Invalid("must hold observations that weigh at most 1 each", path=where)
     try:
-        # Numbers that are finite may still be no Gram matrix: a choice would fail on it later, and forever.
+        # Finite numbers may still be no Gram matrix: a later choice would fail, and so for ever.
         ridge.posterior(state.sums, ridge=SMALLEST_RIDGE)
     except InvalidArgument:
         raise Invalid("must hold sums of products, which make a positive matrix", path=where) from None

@@ -1,11 +1,10 @@
 """Learners: the posterior of every key, cached by this process within a bound on memory.
 
-A key without rewards has no state anywhere: it starts from the prior, which all such keys share.
+A key without rewards has no state anywhere: the common prior of all such keys.
 
-The cache is kept up to date in two ways. The worker of this process hands over the states that it has just
-written (``applied``). What workers of other processes have written is asked for (``sync``): the learners that
-they changed are marked as outdated, and read again when they are needed. An outdated learner serves only
-while the store does not answer.
+The cache is kept up to date in two ways. The worker of this process hands over the states just written
+(``applied``). Polls ask for changes by workers of other processes (``sync``): the changed learners are marked
+as outdated, and read again when needed. An outdated learner serves only while the store does not answer.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made 
 
 @dataclass(slots=True)
 class Learner:
-    """A cached learner. It has its ``state`` until its posterior is first asked for, and then that.
+    """A cached learner. Has its ``state`` until the first call for its posterior, then the posterior alone.
 
-    Of a learner without rewards both are None: its posterior is the prior, which is held apart.
-    ``terms``: the ``Bandit.prior_terms`` that its own posterior was made by. With signals ``posterior`` is
-    what is known of all of them, and ``last`` the sum of them that was asked for last.
+    Of a learner without rewards both are None: its posterior is the prior, kept apart. ``terms``: the
+    ``Bandit.prior_terms`` of its own posterior. With signals ``posterior`` is of all signals, and ``last``
+    their sum at the last call.
     """
 
     version: int
@@ -64,7 +63,7 @@ class Learner:
         return cls(0 if state is None else state.version, state)
 
     def weighed(self, bandit: Bandit) -> Posterior:
-        """What its posterior says of the reward, or of the weighted sum of the signals."""
+        """The posterior of the reward, or of the weighted sum of the signals."""
         posterior, weighing = self.posterior, bandit.weighing
         if posterior is not None and not isinstance(posterior, SignalPosteriors):
             return posterior
@@ -85,7 +84,8 @@ class Learner:
 
 
 class PriorId(NamedTuple):
-    """Which learners without rewards share a prior: all of one dimension and scales, or those of one bandit.
+    """The sharers of a prior without rewards: all learners of one dimension and scales, or those of one
+    bandit.
 
     ``bandit_uid`` is given where the prior is learned from its keys.
     """
@@ -98,9 +98,9 @@ class PriorId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LearnerReport:
-    """What a learner knows, of its own dimension d. ``signals``: the theta of each. Shape: theta (d,).
+    """The knowledge of a learner, of its own dimension d. ``signals``: the theta of each. Shape: theta (d,).
 
-    ``prior``: the version of the learned prior that is in it.
+    ``prior``: the version of the learned prior it includes.
     """
 
     version: int
@@ -126,9 +126,9 @@ class LearnerReport:
 
 
 class Learners:
-    """All learners. ``capacity_bytes`` bounds their memory, save that of the learner that was used last.
+    """All learners. ``capacity_bytes`` bounds their memory, except the learner used last.
 
-    Seven eighths are for learners as they serve, and one for tails that grow.
+    Seven eighths are for serving learners, one eighth is for growing tails.
     """
 
     def __init__(self, store: Store, *, capacity_bytes: int, moves: Moves | None = None) -> None:
@@ -149,7 +149,7 @@ class Learners:
         return self.cache.bytes
 
     def cached(self, identity: LearnerId) -> Learner | None:
-        """The learner if it is in memory and not outdated: awaits nothing."""
+        """The learner if in memory and not outdated: awaits nothing."""
         learner = self.cache.get(identity)
         return None if learner is None or learner.outdated else learner
 
@@ -175,9 +175,9 @@ class Learners:
         return self._newest.get(identity.partition(self._store.partitions), 0)
 
     async def posterior(self, bandit: Bandit, learner: Learner) -> Posterior:
-        """The posterior of a learner of this bandit; made when it is first asked for by these terms.
+        """The posterior of a learner of this bandit; made at the first call by these terms.
 
-        One that was made by other terms has to be read again: ``current`` does.
+        A learner with a posterior by other terms has to be read again: ``current`` does.
         """
         if learner.posterior is not None:
             return learner.weighed(bandit)
@@ -185,17 +185,17 @@ class Learners:
             return (await self._prior(bandit)).weighed(bandit)
         terms = bandit.prior_terms
         posterior = await _factored((await self._own(bandit, learner.state)).sums, bandit)
-        # Either a state or a posterior is kept, so that twice as many learners fit. For other terms it is
-        # read again.
+        # Only a state or a posterior is kept, so that twice as many learners fit. Other terms need another
+        # read.
         learner.posterior, learner.terms, learner.state = posterior, terms, None
         return learner.weighed(bandit)
 
     async def current(self, bandit: Bandit, identity: LearnerId) -> tuple[Learner, Posterior]:
-        """A learner of this bandit, and its posterior by the terms that the bandit has now.
+        """A learner of this bandit, and its posterior by the bandit's terms now.
 
-        Awaits nothing for a learner in memory that was asked for before. After a change of the bandit a
-        learner is read again; its posterior by the earlier terms serves only while the store does not answer,
-        and not after a move, before which it was of other features. Raises Unavailable.
+        Awaits nothing for a learner in memory with a posterior. After a change of the bandit a learner is
+        read again; its posterior by the earlier terms serves only while the store does not answer, and never
+        after a move, which replaced the features. Raises Unavailable.
         """
         learner = self.cached(identity) or await self.get(identity)
         if learner.posterior is not None and learner.terms == bandit.prior_terms:
@@ -209,7 +209,7 @@ class Learners:
         return learner, await self.posterior(bandit, learner)
 
     async def knowledge(self, bandit: Bandit, learner: Learner) -> LearnerPosterior:
-        """What a learner that ``current`` has returned knows of all signals. Raises Unavailable."""
+        """The posterior of all signals of a learner returned by ``current``. Raises Unavailable."""
         posterior = learner.posterior or (await self._prior(bandit)).posterior
         if posterior is None:
             raise ValueError("the posterior of a prior is made with it")
@@ -218,7 +218,7 @@ class Learners:
     async def load_uncached(self, bandit: Bandit, identity: LearnerId) -> Posterior:
         """The posterior of a learner by the terms of this bandit, from the store; the prior without rewards.
 
-        It takes no place in memory, so reading very many learners drops none that serve. Raises Unavailable.
+        Takes no space in the cache, so a read of very many learners evicts none. Raises Unavailable.
         """
         state = await self.state(identity)
         if state is None:
@@ -227,16 +227,16 @@ class Learners:
         return Learner(state.version, None, posterior).weighed(bandit)
 
     async def state(self, identity: LearnerId) -> LearnerState | None:
-        """The learner's own state as the store has it now; None without rewards. Raises Unavailable.
+        """The learner's own stored state; None without rewards. Raises Unavailable.
 
-        It may be of a space before the last move of its bandit: ``carried``.
+        May be of a space before the last move of its bandit: ``carried``.
         """
         return await self._reader.read(identity.partition(self._store.partitions), identity)
 
     async def carried(self, bandit: Bandit, state: LearnerState | None) -> LearnerState | None:
-        """A state of a learner of the bandit in the space of its catalogue; None: it knows nothing there.
+        """A state of a learner of the bandit in the space of its catalogue; None: no knowledge there.
 
-        Raises BanditMoved (it is of a later space: the bandit was moved), Unavailable.
+        Raises BanditMoved (a later space: the bandit was moved), Unavailable.
         """
         if state is None or state.space == bandit.record.space:
             return state
@@ -245,7 +245,7 @@ class Learners:
         return await self._moves.carried(bandit.uid, state, bandit.record.space)
 
     async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
-        """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
+        """The stored learner; the prior without one. Raises Unavailable."""
         state = await self._own(bandit, await self.state(identity))
         posterior = await _factored(state.sums, bandit)
         shown = Learner(state.version, None, posterior).weighed(bandit)
@@ -263,7 +263,7 @@ class Learners:
         )
 
     async def begins_with(self, bandit: Bandit) -> UsedScales:
-        """What a learner uses without rewards."""
+        """The scales of a learner without rewards."""
         if bandit.prior is None:
             return bandit.begins_with
         return bandit.used((await self._prior(bandit)).weighed(bandit))
@@ -271,15 +271,14 @@ class Learners:
     def applied(
         self, partition: int, before: str, after: str, states: Mapping[LearnerId, LearnerState | None]
     ) -> None:
-        """Take over states that the worker of this process has just written, between these watermarks."""
+        """Take over states just written by the worker of this process, between these watermarks."""
         # Else something of another worker lies between, and the next poll has to tell what.
         if self._synced.get(partition) == before:
             self._synced[partition] = after
         # Never back, though polls and the worker of this process report in any order.
         self._newest[partition] = max(self._newest.get(partition, 0), entry_order(after)[1])
         for identity, state in states.items():
-            # A read that is under way may bring the state from before. Removed from the list, it is read
-            # again.
+            # A running read may bring the earlier state. Removed from the list, the learner is read again.
             reading = self._loading.pop(identity, None)
             # nobody here has asked for the others: they would push out learners that serve
             if reading is not None or identity in self.cache:
@@ -308,7 +307,7 @@ class Learners:
     def _mark_outdated(self, partition: int, learners: Sequence[LearnerId] | None) -> None:
         """None: all learners of the partition."""
         if learners is None:
-            # Also those that are being read: they may bring what was there before.
+            # Also learners being read: the read may bring the earlier state.
             here = {*self._loading, *(key for key in self.cache if isinstance(key, LearnerId))}
             learners = [
                 identity for identity in here if identity.partition(self._store.partitions) == partition
@@ -327,7 +326,9 @@ class Learners:
         )
 
     async def _prior(self, bandit: Bandit) -> Learner:
-        """All keys without rewards, as one, with its posterior; its version is that of the learned prior."""
+        """All keys without rewards, as one learner, with its posterior; its version is of the learned
+        prior.
+        """
         dim, version = bandit.learner_dim, 0
         signals = bandit.weighing is not None
         identity = PriorId(dim, bandit.scales, signals)
@@ -374,7 +375,7 @@ async def _factored(sums: RidgeSums, bandit: Bandit) -> LearnerPosterior:
 
 
 def thetas_of(bandit: Bandit, posterior: LearnerPosterior) -> Matrix:
-    """What a learner expects of each signal, 0 of those that no reward has named yet. Shape: (J, D)."""
+    """The expectation of each signal, 0 of signals that no reward has named yet. Shape: (J, D)."""
     thetas = np.zeros((bandit.record.signal_count, bandit.learner_dim))
     if isinstance(posterior, SignalPosteriors):
         thetas[: len(posterior.thetas)] = posterior.thetas

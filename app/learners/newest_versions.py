@@ -1,7 +1,7 @@
-"""What this process serves of something of a bandit that has versions: the newest, and older ones by number.
+"""Versioned things of bandits as this process serves them: the newest version, and older ones by number.
 
-Polls of the store find out which version is the newest, and read it where a bandit in use has a newer one: no
-choice waits for it. While the store does not answer, the version that was served before goes on serving.
+Polls of the store find new versions of bandits in use and read them: no choice waits. While the store does
+not answer, the earlier version serves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ V = TypeVar("V", PriorVersion, EffectVersion)
 
 
 class NewestVersions(ABC, Generic[V]):
-    """``capacity_bytes`` bounds the memory of versions, save that of the one that was used last."""
+    """``capacity_bytes`` bounds the memory of versions, except the one used last."""
 
     def __init__(self, store: PriorStore | ArmEffectStore, *, capacity_bytes: int) -> None:
         self._store = store
@@ -35,22 +35,22 @@ class NewestVersions(ABC, Generic[V]):
 
     @abstractmethod
     def has_versions(self, bandit: Bandit) -> bool:
-        """Whether a bandit is served with versions, by its settings."""
+        """Return whether a bandit is served with versions, by its settings."""
 
     @abstractmethod
     def served_with(self, bandit: Bandit, version: V | None) -> Bandit:
-        """The bandit as it is served with a version; None: as without one."""
+        """The bandit as served with a version; None: without one."""
 
     def _may_be_unheard_of(self, bandit: Bandit) -> bool:  # noqa: ARG002 - of others none is
-        """Whether the bandit had a version from the beginning, so that none is known means a poll is due."""
+        """Return whether the bandit had a version from the beginning: then a poll is due if none is known."""
         return False
 
     @abstractmethod
     async def _read(self, uid: str, number: int) -> V | None:
-        """A version that is not the one in memory; None: it is not kept. Raises Unavailable."""
+        """A version that is not in memory; None: not kept. Raises Unavailable."""
 
     def cached(self, bandit: Bandit) -> Bandit | None:
-        """The bandit with the newest version, if that is in memory: awaits nothing."""
+        """The bandit with the newest version, if in memory: awaits nothing."""
         if not self.has_versions(bandit):
             return bandit
         version = self._newest.get(bandit.uid)
@@ -67,7 +67,7 @@ class NewestVersions(ABC, Generic[V]):
         return self.served_with(bandit, await self._take(bandit.uid))
 
     async def then(self, bandit: Bandit, number: int | None) -> Bandit | None:
-        """The bandit as it served decisions that name this version; None: it is not kept.
+        """The bandit as it served the decisions of this version; None: not kept.
 
         Raises Unavailable.
         """
@@ -77,7 +77,7 @@ class NewestVersions(ABC, Generic[V]):
         return None if version is None else self.served_with(bandit, version)
 
     async def newest(self, uid: str) -> V | None:
-        """The newest version of a bandit as the store has it now; None: none was made. Raises Unavailable."""
+        """The newest version of a bandit in the store; None: none was made. Raises Unavailable."""
         await self.sync()
         held = self._newest.get(uid)
         if held is not None and held.number == self._numbers.get(uid, 0):
@@ -85,7 +85,7 @@ class NewestVersions(ABC, Generic[V]):
         return await self._take(uid)
 
     async def version(self, uid: str, number: int) -> V | None:
-        """A version of a bandit; None: it is not kept. Raises Unavailable."""
+        """A version of a bandit; None: not kept. Raises Unavailable."""
         held = self._newest.peek(uid)
         if held is not None and held.number == number:
             return held

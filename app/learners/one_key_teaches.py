@@ -1,6 +1,6 @@
 """Notices that one key gives most rewards of an arm, or of all arms, of a bandit with arm effects.
 
-An effect is of all keys together, so such a key moves what all others are shown. The newest entries of the
+An effect is of all keys together, so such a key moves the choices of all others. The newest entries of the
 reward log are counted, ``MOST_ENTRIES`` of each partition: all rewards of a key are in one of them.
 """
 
@@ -27,8 +27,8 @@ _NAME = "one-key-teaches:"
 
 
 class OneKeyTeaches(msgspec.Struct, frozen=True, array_like=True):
-    """``arm``: '' of all arms together; else the one with most rewards of those that one key teaches.
-    ``rewards``: how many were counted, of all keys. The key is not named: it may ask to be forgotten.
+    """``arm``: '' of all arms together; else the arm with most rewards, of those taught by one key.
+    ``rewards``: the number counted, of all keys. The key stays unnamed, as keys may be forgotten.
     """
 
     arm: str
@@ -36,7 +36,7 @@ class OneKeyTeaches(msgspec.Struct, frozen=True, array_like=True):
 
 
 async def look(store: Store, bandit_uids: Iterable[str]) -> None:
-    """Keep a finding of each of these bandits that has one, for ``SHOWN_MS``.
+    """Keep the findings of these bandits, if any, for ``SHOWN_MS``.
 
     Cost: reads the end of the log of each partition. Raises Unavailable.
     """
@@ -54,12 +54,12 @@ async def look(store: Store, bandit_uids: Iterable[str]) -> None:
             before, left = page[-1].entry_id, left - PAGE
     for uid, by_arm_and_key in counts.items():
         if (finding := finding_of(by_arm_and_key)) is not None:
-            # In the store, so that every process shows it.
+            # In the store, for every process.
             await store.write_once.put(None, _NAME + uid, pack(finding), ttl_ms=SHOWN_MS)
 
 
 async def found_lately(store: Store, bandit_uids: Sequence[str]) -> dict[str, OneKeyTeaches]:
-    """What was found lately of these bandits. Raises Unavailable."""
+    """The recent findings of these bandits. Raises Unavailable."""
     # Side by side they leave in one pipeline: a status looks at all bandits.
     stored = await asyncio.gather(*(store.write_once.get(None, _NAME + uid) for uid in bandit_uids))
     pairs = zip(bandit_uids, stored, strict=True)

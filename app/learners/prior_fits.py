@@ -1,13 +1,13 @@
-"""Fitting the learned prior of a bandit from the sums of its keys, and making that its newest version.
+"""Fitting the learned prior of a bandit from the sums of its keys, and writing of its newest version.
 
-Keys are taken in the order of a keyed hash of their names, which nobody outside can foretell: half of the
-places are for all that have a reward, half for those with at least ``ENOUGH_REWARDS``, and what is left of
-these goes to the others. So n keys that lie, among N, weigh at most n / N in each part.
+Keys are taken in the order of a keyed hash of their names, unpredictable from outside: half of the places are
+for all keys with a reward, half for keys with at least ``ENOUGH_REWARDS``; places left there go to the
+others. So n lying keys among N weigh at most n / N in each part.
 
     names      of all learners of the bandit, a few partitions at a time: one step in the store for each
-    sums       read in that order, ``together_bytes`` at a time, so that nobody waits for it long
+    sums       read in that order, ``together_bytes`` at a time, so that nobody waits long
     fit        in a thread
-    written    if the newest version is still the one from before, else that one is the answer
+    written    only if no newer version has come meanwhile, else that version is the answer
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitLimits:
-    """``keys``: of a fit, fewer where their sums take more than ``sums_bytes``. ``read``: keys that are read.
-    ``together_bytes``: of learners that are read at once. ``partitions_together``: whose names are.
+    """``keys``: of a fit, fewer where their sums take more than ``sums_bytes``. ``read``: keys read.
+    ``together_bytes``: of learners read at once. ``partitions_together``: of names read at once.
     """
 
     keys: int = MOST_KEYS
@@ -76,7 +76,7 @@ class FitLimits:
 
 
 class Fittable(Protocol):
-    """What a fit needs to know of a bandit, which need not be served by the process that fits."""
+    """The properties of a bandit for a fit; the fitting process need not serve the bandit."""
 
     @property
     def name(self) -> str: ...
@@ -99,8 +99,8 @@ class Fittable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A version that stands now. ``is_new``: this fit has made it. ``keys``: how many had rewards, of those
-    that were read. ``seconds``: of computing.
+    """The newest version. ``is_new``: made by this fit. ``keys``: number of read keys with rewards.
+    ``seconds``: of computing.
     """
 
     version: PriorVersion | None
@@ -111,7 +111,7 @@ class Fitted:
 
     @property
     def is_of_few(self) -> bool:
-        """Whether there were fewer keys than a prior needs."""
+        """Return whether there were fewer keys than a prior needs."""
         return self.keys < learned_prior.MIN_KEYS
 
 
@@ -133,7 +133,7 @@ class Computing:
 
 @dataclass(slots=True)
 class _Sample:
-    """The states that were chosen, and those that may fill what places are left."""
+    """The chosen states, and candidates for the places left."""
 
     most: int
     chosen: list[LearnerState] = field(default_factory=list)
@@ -181,9 +181,9 @@ class PriorFits:
         self._one = asyncio.Lock()
 
     async def fit(self, bandit: Fittable) -> Fitted:
-        """Fit the prior of a bandit and make it the newest version; no version where the keys say nothing.
+        """Fit the prior of a bandit and write its newest version; no version where the keys determine none.
 
-        Cost: one step in the store for each key, at most ``limits.sums_bytes`` read of it, and the fit.
+        Cost: one step in the store for each key, reads of at most ``limits.sums_bytes``, and the fit.
         Raises NotFound (the bandit is gone), Unavailable.
         """
         async with self._one:
@@ -223,7 +223,7 @@ class PriorFits:
         return Fitted(newest, bool(stands), len(sums), computing.seconds)
 
     async def first(self, bandit: Fittable) -> LearnedPrior | None:
-        """What the bandit began with, by a history; None: without. Cost: O(D^3). Raises Unavailable."""
+        """The bandit's first prior, by a history; None: without. Cost: O(D^3). Raises Unavailable."""
         record = bandit.record
         last = (await self._moves.of(bandit.uid, record.space)).get(record.space) if record.space else None
         return await FITTING.run(partial(begins_with, record, bandit.history, last))
@@ -231,9 +231,9 @@ class PriorFits:
     async def sums(
         self, bandit: Fittable, computing: Computing, *, spaces: Spaces | None = None
     ) -> Sequence[RidgeSums]:
-        """Of the keys that are drawn.
+        """The sums of the drawn keys.
 
-        ``spaces``: by which they are carried to the space of the bandit; None: by the moves that are stored.
+        ``spaces``: the moves to the space of the bandit; None: the stored ones.
         """
         space = bandit.record.space
         if spaces is None:
@@ -245,7 +245,7 @@ class PriorFits:
             sample.add(await computing.run(_known_at, space, stored))
             if sample.is_full:
                 break
-        # Only those that are used, which may be a few of many: what they were drawn by stays when they move.
+        # Only the used ones, which may be a few of many: the order of the draw stays after their move.
         drawn_states, sums = sample.all, list[RidgeSums]()
         for start in range(0, len(drawn_states), together):
             batch = drawn_states[start : start + together]
@@ -289,7 +289,7 @@ class PriorFits:
             yield {learner: stored[learner] for learner in batch}
 
     async def _key(self) -> bytes:
-        """A secret of the store: who knew it could name keys so that all of them are drawn."""
+        """A secret of the store: a known secret would let somebody name keys that are always drawn."""
         if self._secret is None:
             new = secrets.token_bytes(32)
             self._secret = await self._store.write_once.put(None, _SECRET, new, ttl_ms=None)
@@ -305,7 +305,7 @@ def _known_at(space: int, stored: Mapping[LearnerId, StoredLearner]) -> Sequence
 def _nearest(
     before: Sequence[tuple[bytes, str]], names: Iterable[str], key: bytes, most: int
 ) -> list[tuple[bytes, str]]:
-    """Those of least hash, of some names and those before."""
+    """The names of least hash, of some names and those before."""
     hashed = ((blake2b(name.encode(), key=key, digest_size=8).digest(), name) for name in names)
     return nsmallest(most, [*before, *hashed])
 
@@ -321,7 +321,7 @@ def prior_of(states: Mapping[str, LearnerState], bandit: Bandit, first: LearnedP
 def fit_sums(
     sums: Sequence[RidgeSums], record: BanditRecord, first: LearnedPrior | None
 ) -> LearnedPrior | None:
-    """The prior of the keys with these sums; None: they say nothing. Cost: as ``learned_prior.fit``.
+    """The prior of the keys with these sums; None: undetermined. Cost: as ``learned_prior.fit``.
 
     ``first``: that of a history (``PriorFits.first``).
     """

@@ -1,4 +1,4 @@
-"""The arm effects that this process serves, and what the API shows of a version (``items_of``)."""
+"""The arm effects that this process serves, and the answers of the API for a version (``items_of``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Order = Literal["largest", "smallest", "newest", "surest"]
 
 
 class ServedEffects(NewestVersions[EffectVersion]):
-    """The effects of all bandits that this process serves."""
+    """The effects of all bandits of this process."""
 
     def has_versions(self, bandit: Bandit) -> bool:
         return bandit.record.arm_effects != "off"
@@ -45,14 +45,14 @@ class ServedEffects(NewestVersions[EffectVersion]):
 
 
 def weights_of(bandit: Bandit, version: EffectVersion) -> Vector:
-    """By which the signals of a version are weighed. Shape: (J,)."""
+    """The weights of a version's signals. Shape: (J,)."""
     if bandit.weighing is None:
         return np.ones(1)
     return np.array(bandit.weighing.weights)[: len(version.R)]
 
 
 def ordered(bandit: Bandit, version: EffectVersion, order: Order) -> Rows:
-    """The arms of a version in an order, those that are equal by id. Shape: (K,). Cost: O(K log K)."""
+    """The arms of a version in an order, equal ones by id. Shape: (K,). Cost: O(K log K)."""
     weights = weights_of(bandit, version)
     if order in {"largest", "smallest"}:
         effects = weights @ version.effects
@@ -63,7 +63,7 @@ def ordered(bandit: Bandit, version: EffectVersion, order: Order) -> Rows:
 
 
 def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, object]:
-    """What may be shown of a version, by name, without its arms."""
+    """The public values of a version, by name, without its arms."""
     of_places = {**_places_of(bandit, version), "ages": _ages_of(version)}
     if version is None or version.record.space != bandit.record.space:
         return {"version": 0, "spread": 0.0, "noise": None, "rewards": 0, "arms": 0, **of_places}
@@ -86,7 +86,9 @@ def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, objec
 
 
 def _places_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, object]:
-    """How likely each place of a list is looked at, as far as lists of the bandit have gone; or why not."""
+    """The probability of a look at each place of a list, as far as lists of the bandit have gone; or a note
+    why not.
+    """
     fit = None if version is None else version.record.places
     if bandit.record.position != AUTO:
         return {"places": None, "places_note": 'the position of the bandit is not "auto"'}
@@ -112,7 +114,7 @@ def _ages_of(version: EffectVersion | None) -> Sequence[dict[str, float]]:
 
 
 def item_of(bandit: Bandit, version: EffectVersion, arm: str, row: int) -> dict[str, object]:
-    """What may be shown of an arm; ``row``: in the version, -1: it has no rewards yet."""
+    """The public values of an arm; ``row``: in the version, -1: no rewards yet."""
     weights, record = weights_of(bandit, version), version.record
     if row < 0:
         effects, variances, count = np.zeros(len(weights)), np.array(record.variances), 0.0
@@ -133,5 +135,5 @@ def item_of(bandit: Bandit, version: EffectVersion, arm: str, row: int) -> dict[
 
 
 def items_of(bandit: Bandit, version: EffectVersion, rows: Sequence[int]) -> Sequence[dict[str, object]]:
-    """What may be shown of some arms of a version."""
+    """The public values of some arms of a version."""
     return [item_of(bandit, version, version.names[row], row) for row in rows]

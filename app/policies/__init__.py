@@ -1,4 +1,4 @@
-"""The policies: how arms are ranked for what a learner knows. Each is one file.
+"""The policies rank arms by the posterior of a learner.
 
 base         the class that every policy extends; ``stateful``: that of policies with a state
 targets      the contract of policies that a log can evaluate; ``log_propensities``: which of them

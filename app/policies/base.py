@@ -1,24 +1,26 @@
-"""What a policy is: the class that each policy extends. ``policies.registry`` lists the policies.
+"""A policy: the class that each policy extends. ``policies.registry`` lists the policies.
 
 A policy chooses arms for one learner. To write one: make a subclass of ``Policy`` in a file of this folder,
-give it a ``name`` and a ``summary``, write ``rank``, and add an object of it to ``policies.registry``. All
-else has a default. The name is then valid in the API, the console, the clients and ``GET /v1/policies``.
+give it a ``name`` and a ``summary``, write ``rank``, and add an object of it to ``policies.registry``.
+Everything else has a default. The name is then valid in the API, the console, the clients and ``GET
+/v1/policies``.
 
 A choice calls the methods of its policy in this order:
 
-1. ``prepare``, in the event loop. It may await: a cover of the catalogue, a slot in the store.
+1. ``prepare``, in the event loop. May await a cover of the catalogue or a slot in the store.
 2. ``cost_us``: whether ``rank`` is short enough for the event loop, or runs in a thread.
-3. ``rank``, which is pure. It awaits nothing, keeps nothing, and draws from the given generator alone: the
-   same seed on the same state must give the same answer, since choices are made again to explain them.
+3. ``rank``, pure: awaits nothing, keeps nothing, and draws from the given generator alone. Explanations
+repeat a choice: the same seed on the same state must give the same answer.
 
 Filters, quotas, frequency caps, exclusions and pins need nothing from a policy as long as it takes its arms
 from ``Candidates``.
 
-What else it can do it says by small contracts:
+Small contracts declare further abilities:
 
-    Exploring          what "auto" and "theory" mean: every policy has it, and may replace its methods
-    Evaluable          a log tells what it would have earned (``policies.targets``)
-    StatefulPolicy     it remembers something of each learner (``policies.stateful``)
+    Exploring          the meaning of "auto" and "theory": every policy has this contract, and may replace its
+                       methods
+    Evaluable          a log can estimate its rewards (``policies.targets``)
+    StatefulPolicy     keeps a state of each learner (``policies.stateful``)
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ ANY_PRIOR = frozenset({"prior", "half_life_s"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyDependencies:
-    """What policies choose with."""
+    """The services and caches of policies."""
 
     learners: Learners
     filtered: FilteredSnapshots
@@ -76,24 +78,23 @@ class PolicyDependencies:
 
 
 class PolicySettings:
-    """What a policy declares, and which settings its bandits may have.
+    """The declarations of a policy, and the settings of its bandits.
 
-    ``name``, ``summary``  as in the API, and one sentence on how it explores
-    ``options``            the settings marked ``OfPolicies`` that it has; the others are refused
-    ``own_options``        of a policy from outside: a ``Document`` of what stands under ``options`` of its
-                           bandits, each field with its type, bounds and default; None: it has none
-    ``reads``              the settings among those of every bandit that change what it does. With
-                           "arm_effects" it ranks by what arms have beyond their features, too:
-                           ``Candidates.effects``
-    ``defaults``           what an option becomes where it is None
+    ``name``, ``summary``  as in the API, and one sentence on its exploration
+    ``options``            its settings marked ``OfPolicies``; others are refused
+    ``own_options``        of a policy from outside: a ``Document`` for ``options`` of its bandits, each field
+                           with its type, bounds and default; None: no options
+    ``reads``              the common settings of bandits with an effect on the policy. "arm_effects": ranks
+                           by the effects of arms, too: ``Candidates.effects``
+    ``defaults``           values of options that are None
     ``has_propensities``   whether ``rank`` gives the probability of each arm. They must be exact: evaluations
-                           divide by them. Declared, since the API says so before anything is ranked
+                           divide by them. Declared here, as the API needs the answer before any ranking
     ``lists_by_score``     whether its lists are in the order of scores, so that ``diverse`` may reorder them.
-                           No contract implies it: a log may tell what other lists earn, and not what these
-    ``needs``              what it needs of a catalogue and of a bandit: arms in memory, largest sizes
-    ``not_evaluated``      of one that is not ``Evaluable``: why no log can tell what it earns
-    ``begins_again``       a sentence on what a move to another catalogue loses; None: nothing
-    ``takes_candidates``   whether a request may name the only arms that it may have
+                           No contract implies the order: a log may estimate other lists, and not these
+    ``needs``              needs of a catalogue and of a bandit: arms in memory, largest sizes
+    ``not_evaluated``      of a policy that is not ``Evaluable``: why no log can estimate its rewards
+    ``begins_again``       a sentence on the losses of a move to another catalogue; None: nothing
+    ``takes_candidates``   whether a request may name the only arms allowed
     """
 
     name: ClassVar[str]
@@ -112,9 +113,9 @@ class PolicySettings:
     # When a bandit is made or changed.
 
     def completed(self, record: BanditRecord, stored: BanditRecord | None = None) -> BanditRecord:
-        """The record with this policy's defaults. Raises Invalid, naming every field that it refuses.
+        """The record with this policy's defaults. Raises Invalid, naming every refused field.
 
-        ``stored``: the bandit as it is. What it has without effect it may keep: once that was accepted.
+        ``stored``: the bandit before. Settings without effect that were accepted then may stay.
         """
         refused = list(self.check(record))
         if stored is None or stored.policy != self.name:
@@ -128,7 +129,7 @@ class PolicySettings:
         return msgspec.structs.replace(record, **absent)
 
     def check(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
-        """What is wrong with the settings of a bandit of this policy: field and rule."""
+        """The mistakes in the settings of a bandit of this policy: field and rule."""
         for option, absent in OF_POLICIES.items():
             if option not in self.all_options and getattr(record, option) != absent:
                 reason = f"cannot be combined with the policy {self.name}: {self.why_not(option)}"
@@ -145,17 +146,17 @@ class PolicySettings:
             yield ("ridge",), 'ridge must be a number where exploration is "theory"'
 
     def why_not(self, option: str) -> str:
-        """Why it does not have an option of other policies."""
+        """Why the policy lacks an option of others."""
         return "it has no such option"
 
     @property
     def all_options(self) -> frozenset[str]:
-        """The settings of some policies that it has."""
+        """The policy's settings among those of some policies only."""
         return self.options if self.own_options is None else self.options | {"options"}
 
     @property
     def takes_effects(self) -> bool:
-        """Whether it knows what arms have beyond their features."""
+        """Return whether the policy ranks by the effects of arms."""
         return "arm_effects" in self.reads
 
     def options_of(self, record: BanditRecord) -> Any:
@@ -165,9 +166,9 @@ class PolicySettings:
         return msgspec.convert(record.options or {}, self.own_options)
 
     def check_unread(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
-        """Settings that promise something, and that this policy does not read: field and why.
+        """Settings with a promise this policy does not keep, as it does not read them: field and reason.
 
-        Numbers that merely have no effect now are kept: they hold again under another policy.
+        Numbers without an effect now are kept: another policy may read them again.
         """
         if "exploration" not in self.reads and record.exploration == "theory":
             why = "the guarantee is of policies that read exploration"
@@ -177,14 +178,14 @@ class PolicySettings:
             yield ("eta",), f"eta has no effect on the policy {self.name} with these settings: {why}"
 
     def reads_eta(self, record: BanditRecord) -> bool:
-        """``eta`` is of the adaptive solver, where a policy has it."""
+        """Return whether ``eta`` has an effect: on the adaptive solver, where a policy has this solver."""
         if "eta" not in self.reads:
             return False
         return "solver" not in self.options or record.solver == "adaptive"
 
     def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:
         """Raise Invalid when the arms are too many or have more dimensions than this policy can serve;
-        NotPossibleHere where it needs all of them in memory, and they are not.
+        NotPossibleHere where the policy needs all arms in memory, and they are elsewhere.
         """
         if catalogue.resident is None:
             refused = [(path, f"{what} needs all arms in memory") for path, what in self._needs_all(record)]
@@ -205,7 +206,7 @@ class PolicySettings:
             raise Invalid(f"the policy {self.name} cannot serve {arms:,} arms: {why}", path=("policy",))
 
     def _needs_all(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
-        """What looks at every arm, of all that a bandit asks for."""
+        """The parts of a bandit that look at every arm."""
         if self.needs.arms_in_memory:
             yield ("policy",), f"the policy {self.name}"
         if record.solver == "adaptive":
@@ -222,7 +223,9 @@ class PolicySettings:
 
 
 class Exploring(PolicySettings):
-    """What "auto" and "theory" stand for. A policy that explores in another way replaces what differs."""
+    """The meaning of "auto" and "theory". A policy with another exploration replaces the different
+    methods.
+    """
 
     def theory_delta(self, record: BanditRecord) -> float:
         """The delta of the paper's radius, where ``exploration`` is "theory".
@@ -232,10 +235,10 @@ class Exploring(PolicySettings):
         return record.delta / (4 * record.horizon)
 
     def exploration(self, record: BanditRecord, dim: int, numbers: float) -> float:
-        """The multiplier of sigma V^-1/2 xi, or the radius of elimination: as given, the paper's, or ours.
+        """The multiplier of sigma V^-1/2 xi, or the radius of elimination: as given, the paper's, or our own.
 
-        Ours is the least of it, see ``Bandit.exploration_of``.
-        ``dim``: dimension of what the learners learn. ``numbers``: of how many a decision says something.
+        Our own is the least, see ``Bandit.exploration_of``. ``dim``: dimension of what the learners learn.
+        ``numbers``: the count of numbers a decision informs.
         """
         if isinstance(record.exploration, float | int):
             return record.exploration
@@ -249,7 +252,7 @@ class Exploring(PolicySettings):
         return 1.0 / math.sqrt(record.horizon) if record.eta is None else record.eta
 
     def scales(self, record: BanditRecord, numbers: float) -> Scales:
-        """How posteriors of its learners are made. ``numbers``: as for ``exploration``."""
+        """The scales for posteriors of its learners. ``numbers``: as for ``exploration``."""
         square = mean_square_of(record)
         dials = (getattr(record, option) for option in ("exploration", *self.options))
         learns_noise = AUTO in dials or any(rule.noise != AUTO for rule in (record.signals or {}).values())
@@ -263,23 +266,23 @@ class Exploring(PolicySettings):
 class Chooser(Exploring, ABC):
     """Whatever chooses arms for a learner. Objects keep nothing: one serves all bandits of its name.
 
-    Nearly all are a ``Policy``, which only ranks. One that keeps more than a ranking needs extends this.
+    Nearly all are a ``Policy``, which only ranks. A chooser with more state extends this class.
     """
 
     @abstractmethod
     async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
-        """Select arms. Raises Unavailable (a learner that is not in memory, or too much waits)."""
+        """Select arms. Raises Unavailable (a learner outside memory, or too much waits)."""
 
 
 class Policy(Chooser):
-    """Ranks the arms that a choice may have."""
+    """Ranks the allowed arms of a choice."""
 
     takes_candidates = True
 
     async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
         """Select arms: read learner and arms at one moment, ``prepare``, then ``rank``.
 
-        Raises Unavailable (a learner that is not in memory, or too much waits).
+        Raises Unavailable (a learner outside memory, or too much waits).
         """
         bandit = request.bandit
         index = bandit.catalogue.index
@@ -313,10 +316,10 @@ class Policy(Chooser):
     async def _choose_proposed(
         self, dependencies: PolicyDependencies, request: SelectionRequest, index: EngineIndex
     ) -> Selection:
-        """Rank twice, by the same draws: the arms at hand, which tells what an engine is to be asked for and
-        which of them are best; then those and the arms that it proposes.
+        """Rank twice, by the same draws: first the arms at hand, to find the query for the engine and the
+        best of them; then these and the engine's proposals.
 
-        At hand are the arms of largest effect. More are proposed while too few may be taken.
+        At hand are the arms of largest effect. The engine proposes more while too few are allowed.
         """
         bandit, replace = request.bandit, msgspec.structs.replace
         learner = await ReadSnapshot.now(dependencies.learners, bandit, request.learner, request.context)
@@ -343,13 +346,13 @@ class Policy(Chooser):
                 return replace(selection, hits=TopK(hits.rows, hits.scores, hits.exact and not queries))
 
     def named(self, request: SelectionRequest) -> Sequence[str]:
-        """Ids of the arms that it ranks, whatever is searched."""
+        """Ids of arms to rank, in addition to those of any search."""
         return ()
 
     async def prepare(
         self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
     ) -> Any:
-        """What ``rank`` needs besides, and must be awaited for; None: nothing. Raises Unavailable."""
+        """Await further input of ``rank``; None: nothing. Raises Unavailable."""
         return None
 
     async def first_propensities(
@@ -367,42 +370,42 @@ class Policy(Chooser):
     def first(
         self, posterior: Posterior, candidates: Candidates, prepared: Any
     ) -> tuple[Rows, Vector] | None:
-        """Arms with the probability that ``rank`` takes them first, exactly; those that are left out have 0.
+        """Arms with the exact probability of first place in ``rank``; others have 0.
 
-        None: it is not known. Shapes: rows, propensities (n,).
+        None: unknown. Shapes: rows, propensities (n,).
         """
         return None
 
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
         """About how many microseconds ``rank`` takes without constraints; above 2,000 it runs in a thread.
 
-        ``arms.size``: how many there are; ``arms.table.dim``: of their features. The default: one search of
+        ``arms.size``: the number of arms; ``arms.table.dim``: of their features. The default: one search of
         the index, ``arms.expected_us``.
         """
         return arms.expected_us
 
     @abstractmethod
     def rank(self, posterior: Posterior, candidates: Candidates, k: int, rng: Any, prepared: Any) -> Ranking:
-        """The k arms to show, the best first or in the order in which they were drawn; fewer if fewer are
-        left. Pure, for any thread. Of arms in an engine it is called twice, with equal generators: what it
-        searches for in the first call is what the engine is asked for.
+        """Return the k arms to show, the best first or in the order of the draws; fewer if fewer are left.
+        Pure, for any thread. Called twice for arms in an engine, with equal generators: the engine gets the
+        query of the first call.
 
         ``posterior``   ``theta`` (D,), the estimate in the context of the request; ``linear_ts.draw`` and
                         ``ridge.widths`` of ``shortlist.linear`` use its covariance
-        ``candidates``  the arms that it may take, as below
+        ``candidates``  the allowed arms, as below
         ``rng``         numpy's generator, the only source of chance
         ``prepared``    what ``prepare`` returned
 
-        ``candidates.search(query, k)``  the k arms of largest x.query that may be taken together, the best
-                        first: a ``TopK`` of ``rows``, ``scores`` and ``exact``. Or, of all arms:
+        ``candidates.search(query, k)``  the k arms of largest x.query allowed together, the best first: a
+                                         ``TopK`` of ``rows``, ``scores`` and ``exact``. Or, of all arms:
         ``candidates.scan()``  their rows (n,); ``candidates.arms.features_of(rows)`` are (n, D)
-        ``candidates.limits``  None, or what a list of rows from ``scan`` has to keep to besides:
-                        ``limits.over(rows)``, made once, has ``barred`` (n,), and ``take(position)`` after
-                        each arm, which answers the positions that are barred from then on, itself first
-        ``candidates.time_ms``  when the decision is made, in ms since 1970: the same when it is made again
+        ``candidates.limits``  None, or further limits of a list of rows from ``scan``: ``limits.over(rows)``,
+                        made once, has ``barred`` (n,), and ``take(position)`` after each arm, which returns
+                        the positions barred from then on, its own first
+        ``candidates.time_ms``  time of the decision, in ms since 1970: the same in a repetition
         ``candidates.bandit``  its settings are in ``record``
         ``candidates.arms.plain``  the arms by their own features x. ``candidates.arms.catalogue_query`` and
-                        ``constant_score`` make of ``posterior.theta`` what predicts rewards of them: x.theta
+                        ``constant_score`` turn ``posterior.theta`` into a predictor of their rewards: x.theta
                         + offset
 
         Returns ``Ranking(TopK(rows, scores, exact), propensities)``. The propensity of an arm is its

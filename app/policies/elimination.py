@@ -35,7 +35,7 @@ REASONS: Mapping[str, str] = {
 
 
 class EliminationPolicy(Chooser):
-    """Elimination is for good: it has no prior that changes, does not discount, and its scales stay."""
+    """Elimination is for good: no changing prior, no discount, and fixed scales."""
 
     reads = frozenset({"ridge", "exploration", "delta", "horizon", "eta"})
     takes_candidates = False
@@ -76,7 +76,7 @@ class EliminationPolicy(Chooser):
 
     @abstractmethod
     async def sets(self, dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:
-        """What is left of the arms for a learner."""
+        """The remaining arms of a learner."""
 
 
 def _unit(record: BanditRecord) -> float:
@@ -113,6 +113,6 @@ class LinearElim(EliminationPolicy, Policy):
         return Ranking(pick_exactly(posterior, candidates, k))
 
     async def sets(self, dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:
-        """The stages of the arms that live by the posterior as it is now. Cost: K d^2."""
+        """The stages of the living arms, by the posterior of now. Cost: K d^2."""
         snapshot = await ReadSnapshot.now(dependencies.learners, bandit, learner)
         return await REQUESTS.run(partial(exact_sets, snapshot, rules_of(bandit)))

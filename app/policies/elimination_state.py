@@ -1,16 +1,16 @@
-"""The elimination states of learners: how they follow a catalogue, and a cache of them.
+"""The elimination states of learners: their updates with a catalogue, and their cache.
 
 Notation
     K, d            arms of the catalogue, dimension
     work            multiply-adds of an exact pass over n arms, n d^2
 
-States are values, of any thread. One counts the rows and the tombstones of the table it has seen; rows of a
-table never move, and after a compaction there is another table and another state.
+States are values, of any thread. A state counts the rows and the tombstones of the table so far; rows of a
+table never move, and a compaction makes another table and another state.
 
-A state is a cache: what is lost is made again from the posterior and the catalogue (docs/guarantees.md).
+A state is a cache: a lost one is made again from the posterior and the catalogue (docs/guarantees.md).
 Short passes are made at once; long ones in a thread, at most ``PASSES`` at a time, while choices go on from
-the last state. Only a learner that has no state at all waits for one. Learners without rewards share the
-prior's state, and those with fewer rewards than dimensions begin with it.
+the last state. Only a learner without a state waits. Learners without rewards share the prior's state, and
+those with fewer rewards than dimensions begin with it.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ STATE_BYTES = 1_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """A state, the learner's version at which it was last used, and how much of which table it has seen.
+    """A state, the learner's version at its last use, and the included rows of a table.
 
-    ``ridge``: of the posteriors that it was made by.
+    ``ridge``: of the posteriors of the state.
     """
 
     state: Elimination
@@ -76,14 +76,14 @@ class Picked:
 
 
 class Stage(Answer, frozen=True):
-    """How many arms are in a stage. Stage s holds widths of at most 2^-s."""
+    """The number of arms in a stage. Stage s holds widths of at most 2^-s."""
 
     stage: int
     size: int
 
 
 class Sets(Answer, frozen=True):
-    """What elimination has left of the arms. ``threshold``: null without arms."""
+    """The stages of elimination, and the number of eliminated arms. ``threshold``: null without arms."""
 
     stages: list[Stage]
     eliminated: int
@@ -91,9 +91,9 @@ class Sets(Answer, frozen=True):
 
 
 def fits(placed: Placed, snapshot: ReadSnapshot, rules: EliminationRules) -> bool:
-    """Whether a state goes on with this learner, this table and these rules.
+    """Return whether a state goes on with this learner, this table and these rules.
 
-    It does not once the catalogue was compacted, the learner forgotten, or the bandit changed.
+    False after a compaction of the catalogue, for a forgotten learner, and for a changed bandit.
     """
     made_by = placed.table_number, placed.ridge, placed.state.rules
     now = snapshot.arms.table.number, snapshot.posterior.ridge, rules
@@ -110,7 +110,7 @@ def rebuilt(snapshot: ReadSnapshot, rules: EliminationRules) -> Placed:
 
 
 def caught_up(placed: Placed, snapshot: ReadSnapshot, *, most_work: float = UNBOUNDED) -> Placed:
-    """Take out the arms that were deleted; take in the new ones, unless that is more than ``most_work``."""
+    """Take out deleted arms; take in new ones, if the work is at most ``most_work``."""
     arms, state, rows = snapshot.arms.table, placed.state, placed.rows
     if placed.version == snapshot.learner_version and (rows, placed.dead) == (arms.rows, len(arms.dead)):
         return placed
@@ -126,7 +126,7 @@ def caught_up(placed: Placed, snapshot: ReadSnapshot, *, most_work: float = UNBO
 
 
 def refreshed(placed: Placed | None, snapshot: ReadSnapshot, rules: EliminationRules) -> Placed:
-    """Catch up with everything, and make every pass that is due. Work: up to K d^2 for each stage."""
+    """Catch up with everything, and make every due pass. Work: up to K d^2 for each stage."""
     if placed is not None:
         placed = caught_up(placed, snapshot)
     if placed is None or placed.state.stale:
@@ -174,11 +174,10 @@ def pick(
 def pick_among(
     placed: Placed, snapshot: ReadSnapshot, k: int, *, exclude: Rows = NO_ROWS, limits: Limits | None = None
 ) -> TopK:
-    """Choose ``k`` of the arms that ``snapshot`` lets in: the widest living ones.
+    """Choose ``k`` of the arms in ``snapshot``: the widest living ones.
 
-    When too few of them live, those of largest upper bound follow. ``limits``: arms that they do not allow
-    are passed over. Scores are widths. Work: d^2 for each living arm that matches, and for the others where
-    they are needed.
+    When too few live, the arms of largest upper bound follow. ``limits``: barred arms are passed over. Scores
+    are widths. Work: d^2 for each matching living arm, and for the others where needed.
     """
     arms, rows = snapshot.arms, snapshot.arms.eligible(exclude)
     is_alive = placed.state.living.mask(rows) | (rows >= placed.rows)  # arms that no pass has seen live
@@ -220,7 +219,7 @@ def pick_exactly(posterior: Posterior, candidates: Candidates, k: int) -> TopK:
 
 
 def exact_sets(snapshot: ReadSnapshot, rules: EliminationRules) -> Sets:
-    """The stages, by their widths now, of the arms that live for linear elimination. Work: K d^2."""
+    """The stages, by their widths now, of the arms living under linear elimination. Work: K d^2."""
     features = snapshot.arms.features_of(snapshot.arms.table.live_rows)
     survey = linear_elimination.survey(snapshot.posterior, features, radius=rules.radius)
     stages = elimination.stage_of(survey.spans[survey.lives], rules.last_stage)
@@ -230,7 +229,7 @@ def exact_sets(snapshot: ReadSnapshot, rules: EliminationRules) -> Sets:
 
 
 def rules_of(bandit: Bandit) -> EliminationRules:
-    """What does not change while a learner of an elimination policy learns."""
+    """The constants of an elimination policy while a learner learns."""
     return elimination.rules(radius=bandit.exploration, eta=bandit.eta)
 
 
@@ -246,9 +245,9 @@ def work_us(work: int) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Subject:
-    """The learner whose state is asked for, in one snapshot. ``key`` names the state.
+    """The learner of a state, in one snapshot. ``key`` names the state.
 
-    ``is_kept``: whether states of it are; not those of a dry run.
+    ``is_kept``: whether its states are kept; not in a dry run.
     """
 
     bandit: Bandit
@@ -266,7 +265,7 @@ class _Subject:
 
 
 class EliminationCache:
-    """The states of all learners of policies that keep one. ``capacity_bytes`` bounds their memory."""
+    """The states of all learners of elimination policies. ``capacity_bytes`` bounds their memory."""
 
     def __init__(self, learners: Learners, *, capacity_bytes: int, inline_work: int = INLINE_WORK) -> None:
         self.inline_work = inline_work  # a pass of more multiply-adds is made in a thread
@@ -276,9 +275,9 @@ class EliminationCache:
         self._making = LongWork(threads=PASSES, waiting=WAITING)
 
     async def choose(self, request: SelectionRequest, filtered: FilteredSnapshots) -> Selection:
-        """The ``k`` arms of largest uncertainty that may still be best; none from an empty catalogue.
+        """The ``k`` arms of largest uncertainty among the possible best; none from an empty catalogue.
 
-        With a filter or limits, those of the arms that they let in; the state stays that of all arms.
+        With a filter or limits, only allowed arms; the state stays of all arms.
         """
         # The table may be compacted while something is awaited: then state and snapshot number their rows
         # differently, and both are taken again.
@@ -299,7 +298,7 @@ class EliminationCache:
         return Selection(hits, snapshot=snapshot)
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
-        """The stages of a learner, after every pass that is due."""
+        """The stages of a learner, after every due pass."""
         subject, placed = await self._ready(bandit, learner)
         fresh = await self._making.run(partial(refreshed, placed, subject.snapshot, subject.rules))
         # Else somebody forgot the learner, or made a newer state, while the thread was at work.
@@ -308,12 +307,12 @@ class EliminationCache:
         return sets_of(fresh)
 
     def forget(self, learner: LearnerId) -> None:
-        """Drop all that was made from what a learner knew."""
+        """Drop the state and the pass of a learner."""
         self.states.drop(learner)
         self.passes.pop(learner, None)
 
     def forget_all(self) -> None:
-        """It is not known who was forgotten."""
+        """Drop all states: the forgotten learners are unknown."""
         self.states.clear()
         self.passes.clear()
 
@@ -340,7 +339,7 @@ class EliminationCache:
             await asyncio.shield(self._begin_pass(subject, None))
 
     def _current(self, subject: _Subject) -> Placed | None:
-        """Its own state, or the prior's where it has hardly begun; None: none that is quickly made."""
+        """The learner's own state, or the prior's after few rewards; None: a state takes long to make."""
         keys = [subject.key]
         # With fewer rewards than dimensions little can have been eliminated: the prior's state serves until
         # its own is made.

@@ -33,7 +33,7 @@ BATCH_SIZE = 4_000_000  # arms of situations whose lists are weighed at once
 
 
 class EpsilonGreedy(Policy, Evaluable):
-    """At each place the best arm that is left, or with probability ``epsilon`` any of them."""
+    """At each place the best remaining arm, or with probability ``epsilon`` any of them."""
 
     name = "epsilon_greedy"
     summary = "the best estimate, and with probability epsilon an arm drawn at random"
@@ -76,7 +76,7 @@ class EpsilonGreedy(Policy, Evaluable):
 def _searched(
     candidates: Candidates, theta: Vector, k: int, epsilon: float, rng: np.random.Generator
 ) -> Drawn:
-    """By a search of the index for k arms; arms that are drawn are not looked for. Cost: O(k) besides."""
+    """Draw by a search of the index for k arms; drawn arms need no search. Cost: O(k) besides."""
     arms, taken_rows = candidates.arms.plain, candidates.exclude
     solver = candidates.with_effects(arms, arms)
     hits = solver.search(theta, k, candidates.exclude)

@@ -17,7 +17,7 @@ CERTAIN = 1.0  # propensity of an arm that is pinned or named
 
 
 class Baseline(Policy):
-    """Serve the arms of the request that are in the catalogue and may be taken, at most k.
+    """Serve the allowed arms of the request, of those in the catalogue, at most k.
 
     Scores are their estimated rewards.
     """
@@ -44,7 +44,7 @@ class Baseline(Policy):
 
 
 class FixedList(Baseline):
-    """A baseline whose arms are certain: those of the request, or else those that the holdout serves."""
+    """A baseline whose arms are certain: those of the request, or else of the holdout."""
 
     name = "fixed"
     summary = "the arms that the holdout names, in that order"

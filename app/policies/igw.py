@@ -5,7 +5,7 @@ of each as the bandit's ``shortlist``, C at least k. No other arm can be drawn. 
 in the unit of rewards.
 
 Processes may hold covers of different versions of a catalogue for a moment. They need not agree: a propensity
-is that among the candidates which the draw was made from.
+is among the candidates of its draw.
 
 As a target of evaluations its propensities are exact, among the candidates of each situation. Cost: a search
 of the index for each situation, and O(n k) for a list of k among n candidates.
@@ -47,7 +47,7 @@ Prepared = tuple[Rows, Vector]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawPool:
-    """What can be drawn. ``is_all``: there is no other eligible arm. Shapes: rows (n,), estimates (n,)."""
+    """The pool of a draw. ``is_all``: there is no other eligible arm. Shapes: rows (n,), estimates (n,)."""
 
     rows: Rows
     estimates: Vector
@@ -71,7 +71,7 @@ class InverseGapWeighting(Policy, Evaluable):
     async def prepare(
         self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
     ) -> tuple[int, Rows]:
-        """How many arms of highest estimate are candidates, and the rows of a cover."""
+        """The number of candidates of highest estimate, and the rows of a cover."""
         arms = snapshot.arms.plain
         return await near_and_cover(
             dependencies.covers, request.bandit, request.arm_filter, arms, k=request.k
@@ -142,9 +142,9 @@ def _gamma(fixed: float | None, unit: float, candidates: int) -> float:
 async def near_and_cover(
     covers: Covers, bandit: Bandit, arm_filter: Filter | None, arms: Snapshot, *, k: int
 ) -> tuple[int, Rows]:
-    """How many arms of highest estimate are candidates, and the rows of a cover of ``arms``.
+    """The number of candidates of highest estimate, and the rows of a cover of ``arms``.
 
-    The cover is empty where the arms of highest estimate are all. ``arm_filter``: what ``arms`` stands for.
+    The cover is empty where the arms of highest estimate are all. ``arm_filter``: the filter behind ``arms``.
     """
     shortlist = bandit.record.shortlist
     count = max(k, shortlist)
@@ -169,9 +169,9 @@ def draw(
 ) -> Drawn:
     """Draw min(k, eligible) arms from the ``count`` >= k arms of highest estimate and from ``cover``.
 
-    ``gamma``: None: by the ``unit`` of rewards, and how many candidates there are to begin with.
+    ``gamma``: None: by the ``unit`` of rewards, and the first number of candidates.
 
-    With ``limits`` a candidate that they no longer allow cannot be drawn, and the others have its share. When
+    With ``limits`` a barred candidate cannot be drawn, and the others have its share. When
     none is left, as many of the next best arms that are allowed are the candidates: which those are follows
     from the arms drawn before, so propensities stay exact. There may be fewer than k arms.
 

@@ -1,6 +1,6 @@
 """LinUCB: the arms of largest upper confidence bound. Every eligible arm is measured, in a thread.
 
-As a target of evaluations it is exact: nothing is drawn.
+Exact as a target of evaluations: without draws.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_LINUCB_WORK = 2e8  # K d^2, about a tenth of a second of one core
 
 
 class LinUcb(Policy, Evaluable):
-    """The arms of largest estimate plus ``alpha`` standard deviations of it."""
+    """The arms of largest estimate plus ``alpha`` of its standard deviations."""
 
     name = "linucb"
     summary = "the largest upper confidence bound; every eligible arm is measured"
@@ -87,7 +87,7 @@ class UpperBounds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinUcbTarget(ThompsonTarget):
-    """A list that is always the same is one draw."""
+    """A list without chance: one draw."""
 
     alpha: float = ALPHA
 

@@ -1,5 +1,5 @@
-"""What a log tells of policies: which can be evaluated on one, of which decisions it has propensities, and of
-which draws can tell them.
+"""Which policies can be evaluated on a log, which decisions have propensities, and which policies can have
+them from draws.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def drawn_policy(record: BanditRecord) -> DrawsLists | None:
 
 
 def evaluable_policy(record: BanditRecord) -> Evaluable:
-    """The policy of a bandit. Raises Invalid (policy): it cannot be evaluated on a log."""
+    """The policy of a bandit. Raises Invalid (policy): not to be evaluated on a log."""
     policy = POLICIES[record.policy]
     if not isinstance(policy, Evaluable):
         message = f"{policy.name} cannot be evaluated on a log: {policy.not_evaluated}"
@@ -34,26 +34,26 @@ def evaluable_policy(record: BanditRecord) -> Evaluable:
 
 
 def no_propensities(record: BanditRecord, *, were_drawn: bool) -> str:
-    """Why decisions cannot be used that have none, and what to ask for instead, unless that was done."""
+    """Why decisions without propensities cannot be used, and what to ask for instead, unless done already."""
     why = f"they have no propensities, which {knowing_policies()} give"
     asks = can_be_drawn(record) and not were_drawn
     return f"{why}; an evaluation with {DRAWN} estimates them" if asks else why
 
 
 def unknown_past(record: BanditRecord) -> str | None:
-    """Why no posterior is known as it was, whatever the log says; None: it may be."""
+    """Why no earlier posterior is known, whatever the log; None: may be known."""
     if record.key_half_life_s is not None:
         return "a half_life_s"
     return None if record.signals is None else "signals"
 
 
 def can_be_drawn(record: BanditRecord) -> bool:
-    """Whether propensities of its decisions can be estimated by draws."""
+    """Return whether draws can estimate the propensities of its decisions."""
     return drawn_policy(record) is not None and unknown_past(record) is None
 
 
 def warnings_of_log(record: BanditRecord) -> list[str]:
-    """What cannot be evaluated on the log of a bandit, if it has one."""
+    """Warn of missing evaluations on the log of a bandit, if the bandit has one."""
     if record.log is None or POLICIES[record.policy].has_propensities:
         return []
     knowing = f"{knowing_policies()} know theirs"

@@ -1,4 +1,4 @@
-"""Stands for a policy that no loaded plug-in provides: its bandits are kept, and choose nothing."""
+"""A stand-in for a policy without a loaded plug-in: its bandits are kept, and choose nothing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from app.selection.selection import SelectionRequest
 
 
 class MissingPolicy(Chooser):
-    """What a bandit of the policy ``name`` has while its plug-in is away.
+    """The policy of bandits of the policy ``name`` while its plug-in is away.
 
-    Rewards are learned, since they do not depend on the policy. Its settings were checked by it, so nothing
-    of them is checked here.
+    Rewards are learned, independently of the policy. The missing policy checked its settings before, so
+    nothing is checked here.
     """
 
     summary = "not installed here"

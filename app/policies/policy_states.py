@@ -1,9 +1,9 @@
-"""What stateful policies remember of learners: one bounded cache in the memory of each process.
+"""The states of stateful policies: one bounded cache in the memory of each process.
 
-A state is of one version of its learner. It serves choices at that version as it is, and later ones once its
-policy let it follow the rewards between. Where anything else changed (the bandit, or the learner was
-forgotten) it is started again. All draws for a state come from a generator that the learner and its version
-fix, so a choice with a seed, and a dry run of it, do not depend on who came first.
+A state is of one version of its learner. Choices at this version use the state unchanged; before later ones
+the policy follows the rewards between. After any other change (of the bandit, or a forgotten learner) the
+state starts again. The learner and its version fix the generator of all draws for a state, so a choice with a
+seed and its dry run do not depend on who came first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Follow = Callable[[Any, Posterior, np.random.Generator], Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Remembered:
-    """A state, the bandit as it was stored, and the version of the learner that the state has followed to."""
+    """A state, the bandit as stored, and the version of the learner followed so far."""
 
     state: Any
     bandit: bytes
@@ -37,7 +37,7 @@ class Remembered:
 
 
 class PolicyStates:
-    """``cache`` bounds the memory of all states together; it may hold other things by other keys."""
+    """``cache`` bounds the memory of all states together, and may hold other things by other keys."""
 
     def __init__(self, cache: BoundedCache[Hashable, Any]) -> None:
         self._cache = cache
@@ -85,7 +85,7 @@ class PolicyStates:
         self._cache.drop(_key(learner))
 
     def forget_all(self) -> None:
-        """It is not known who was forgotten."""
+        """Drop all states: the forgotten learners are unknown."""
         self._forgotten += 1
         self._cache.clear()
 

@@ -1,6 +1,6 @@
 """The registry of policies: the only list of their names. A new policy is one file and one row here.
 
-Policies of plug-ins are in it too (``platform.plugins``).
+Policies of plug-ins are there, too (``platform.plugins``).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def _registry() -> dict[str, Chooser]:
 
 
 class Policies(MutableMapping[str, Chooser]):
-    """The policies by name. A bandit that is stored may have one that is not installed here.
+    """The policies by name. A stored bandit may have a policy that is not installed here.
 
-    Plug-ins are loaded where one is asked for first: what these import may import this.
+    Plug-ins are loaded at the first look-up: their imports may import this module.
     """
 
     @cached_property

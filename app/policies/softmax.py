@@ -1,8 +1,8 @@
 """Boltzmann exploration: every eligible arm is scored, so that propensities are exact.
 
-As a target of evaluations: scores are those of many situations at once, products of matrices, a block of arms
-at a time, so memory does not grow with the catalogue. An arm that is excluded takes its share from the sum
-over all arms, as one that was drawn does. Cost: K d for each situation, and O(k) for a list.
+As a target of evaluations: scores of many situations at once, products of matrices, a block of arms
+at a time, so memory does not grow with the catalogue. An excluded arm takes its share from the sum over all
+arms, as a drawn one does. Cost: K d for each situation, and O(k) for a list.
 
 Notation
     K, d        eligible arms of a snapshot, dimension
@@ -40,7 +40,7 @@ Prepared = tuple[float, float, float, float, float]
 
 
 class SoftmaxPolicy(Policy, Evaluable):
-    """Draw k arms, each with p proportional to exp(score / temperature) among those that are left."""
+    """Draw k arms, each with p proportional to exp(score / temperature) among the remaining ones."""
 
     name = "softmax"
     summary = "Boltzmann exploration: an arm is drawn by the softmax of the estimated rewards of all arms"
@@ -104,8 +104,8 @@ def draw(
 ) -> Drawn:
     """Draw min(k, K) arms. Cost: K d multiplications and O(K) more: a scan, whatever the index.
 
-    With ``limits`` an arm that they no longer allow cannot be drawn, and the others have its share; there may
-    be fewer than k arms. That takes O(1) more for every arm and each value of the limited fields that it has.
+    With ``limits`` a barred arm cannot be drawn, and the others have its share; there may be fewer than k
+    arms. Limits take O(1) more for every arm and each of its values of the limited fields.
     """
     rows = arms.eligible(exclude)
     scores = scores_of(arms.table, rows, theta)

@@ -1,4 +1,4 @@
-"""Policies that remember something of each learner between its choices, such as an ensemble of models.
+"""Policies with a state of each learner between its choices, such as an ensemble of models.
 
 ``policy_states`` keeps the states. Elimination has a class of its own (``elimination_state``): its states
 follow the catalogue too, and its passes run beside the choices.
@@ -24,15 +24,14 @@ CUBED_US = 0.005  # for each d^3: a factorisation or two
 class StatefulPolicy(Policy, Generic[State]):
     """A policy whose ``rank`` gets, as ``prepared``, a state of the learner: ``StatefulPolicy[Ensemble]``.
 
-    States are values: they never change, and rewards make the next one of the last. They are a cache in the
-    memory of each process, bounded together (SHORTLIST_POSTERIOR_CACHE_MB), and dropped when their learner
-    is forgotten. So a state may be started from any posterior, also of a learner with many rewards: by a
-    process that has not seen it, after a restart, after a change of the bandit. Such a state must be as good
-    as one that followed.
+    States are values: they never change, and rewards make the next one of the last. All states are a cache in
+    the memory of each process, bounded together (SHORTLIST_POSTERIOR_CACHE_MB), and dropped when their
+    learner is forgotten. So a state may be started from any posterior, also of a learner with many rewards:
+    by a new process, after a restart, after a change of the bandit. Such a state must be as good as an old
+    one after the same rewards.
 
-    Its bandits have neither a context nor a prior that changes, and one signal at most: so a posterior
-    follows from the rewards of its learner. A choice whose state was started again since is explained by the
-    new one.
+    Its bandits have neither a context nor a changing prior, and one signal at most: so a posterior follows
+    from the rewards of its learner. After a restart of a state the new state explains older choices.
     """
 
     needs: ClassVar[PolicyNeeds] = PolicyNeeds(max_signals=1)
@@ -50,10 +49,10 @@ class StatefulPolicy(Policy, Generic[State]):
 
     @abstractmethod
     def follow(self, state: State, posterior: Posterior, rng: np.random.Generator) -> State:
-        """The state after the rewards that led to ``posterior``. Pure, for any thread.
+        """The state after the rewards up to ``posterior``. Pure, for any thread.
 
-        ``state``: at an earlier posterior; any number of rewards may lie between. ``rng``: the same for all
-        processes that go to this version of the learner.
+        ``state``: at an earlier posterior; any number of rewards may lie between. ``rng``: the same in all
+        processes for this version of the learner.
         """
 
     @abstractmethod

@@ -1,10 +1,10 @@
-"""Targets of evaluations: the probability with which a policy draws the lists that a log shows.
+"""Targets of evaluations: the probability of a log's lists under a policy.
 
-A policy that can be evaluated makes a ``Target`` for every ``Pool`` of arms. What a target must know of a
-situation, such as a sum over all arms, is computed once for all its decisions.
+An ``Evaluable`` policy makes a ``Target`` for every ``Pool`` of arms. The numbers of a situation, such as a
+sum over all arms, are computed once for all its decisions.
 
 Notation
-    n, k        decisions, arms that were drawn in each
+    n, k        decisions, arms drawn in each
     q           situations: decisions of one learner in one context share one
     d           dimension of the arms
 """
@@ -37,11 +37,11 @@ NO_ARM = -2  # in lists of what a policy may draw: differs from every row, and f
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """The arms that some decisions had to choose from.
+    """The eligible arms of some decisions.
 
-    ``bandit``    with the policy that is evaluated
-    ``arm_filter``    the filter that ``arms`` stands for; None: all arms
-    ``k``         how many arms were drawn in each decision
+    ``bandit``    with the evaluated policy
+    ``arm_filter``    the filter behind ``arms``; None: all arms
+    ``k``         number of arms drawn in each decision
     """
 
     bandit: Bandit
@@ -54,14 +54,14 @@ class Pool:
 class EvaluationBatch:
     """Learners in their contexts.
 
-    ``names``     what tells situations apart, for all time
+    ``names``     distinct names of the situations, for all time
     ``learners``  their posteriors, of all numbers of a learner
-    ``owners``    which of the learners a situation is of (q,)
-    ``contexts``  as encoded (q, m); None: the bandit has none
-    ``exclude``   rows of arms that cannot be drawn, of each; of targets that are ``by_exclusion``
-    ``rewards``   smallest and largest reward of an arm, which predictions are held to; None: nobody knows
-    ``effects``   what arms have beyond their features; None: nothing
-    ``has_match``  the arms are candidates, whose features have what requests said of them at the end
+    ``owners``    the learner of each situation (q,)
+    ``contexts``  as encoded (q, m); None: without contexts
+    ``exclude``   rows of excluded arms, of each situation; for targets ``by_exclusion``
+    ``rewards``   smallest and largest reward of an arm, the bounds of predictions; None: unknown
+    ``effects``   effects of arms; None: nothing
+    ``has_match``  the arms are candidates, with features from requests at the end
     """
 
     bandit: Bandit
@@ -78,7 +78,7 @@ class EvaluationBatch:
         return len(self.names)
 
     def some(self, positions: Sequence[int]) -> EvaluationBatch:
-        """Those at these positions."""
+        """The situations at these positions."""
         contexts = None if self.contexts is None else self.contexts[positions]
         names = [self.names[position] for position in positions]
         exclude = [self.exclude[position] for position in positions]
@@ -91,7 +91,7 @@ class EvaluationBatch:
         return self.bandit.given(self.learners[self.owners[position]], context)
 
     def scores(self, arms: Snapshot, rows: Rows, position: int) -> Vector:
-        """What is estimated of arms in a situation, less its offset. Shapes: (n,) -> (n,)."""
+        """The estimates of arms in a situation, without its offset. Shapes: (n,) -> (n,)."""
         scores = scores_of(arms.table, rows, self.queries[position])
         return scores if self.effects is None else scores + self.effects.worth(arms, rows)
 
@@ -107,7 +107,7 @@ class EvaluationBatch:
 
     @cached_property
     def bounds(self) -> tuple[Vector, Vector]:
-        """Of x.query, so that an estimated reward is one that an arm can have. Shapes: (q,), (q,)."""
+        """The bounds of x.query, so that an estimated reward is a possible one. Shapes: (q,), (q,)."""
         low, high = (-np.inf, np.inf) if self.rewards is None else self.rewards
         return low - self.offsets, high - self.offsets
 
@@ -140,13 +140,13 @@ class EvaluationBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lists:
-    """Logged lists of arms that were drawn.
+    """Logged lists of drawn arms.
 
     ``which``      the situation of each (n,)
     ``rows``       of the arms (n, k); -1: the arm is not in the pool
-    ``scores``     x.query of the arms, and their effects (n, k); 0 for those that are not in the pool
-    ``excluded``   how many of the first arms of each list were not drawn but excluded: fewer are filled up
-                   with -1; 0 of targets that are ``by_exclusion``
+    ``scores``     x.query of the arms, and their effects (n, k); 0 outside the pool
+    ``excluded``   number of arms at the start of each list that were excluded, not drawn: fewer are filled up
+                   with -1; 0 for targets ``by_exclusion``
     """
 
     which: Rows
@@ -162,15 +162,15 @@ class Lists:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighed:
-    """What the target would do at each position of a list, given the arms before. Shapes: all (n, k).
+    """The target's view of each position of a list, given the arms before. Shapes: all (n, k).
 
-    Slots of arms that were excluded mean nothing.
+    Slots of excluded arms mean nothing.
 
     ``propensities``   of the arms of the list
-    ``expected``       mean of what is predicted for what it would draw at this position: x.query within the
-                       bounds of the situation
+    ``expected``       mean prediction for the target's draw at this position: x.query within the bounds of
+                       the situation
 
-    ``least``, ``most``: of the predictions for all arms that it may draw. Shapes: (n,).
+    ``least``, ``most``: of the predictions for all arms the target may draw. Shapes: (n,).
     """
 
     propensities: Matrix
@@ -180,11 +180,11 @@ class Weighed:
 
 
 class Evaluable(ABC):
-    """What a policy adds that a log can tell the earnings of: ``class Mine(Policy, Evaluable)``.
+    """The contract of a policy whose rewards a log can estimate: ``class Mine(Policy, Evaluable)``.
 
-    ``target_draws``       whether its target draws from posteriors; else estimates are enough
-    ``target_by_exclusion``  whether decisions that exclude other arms are other situations; else arms that
-                           are excluded stand before those of a list, as if they had been drawn already
+    ``target_draws``       True: its target draws from posteriors; else estimates are enough
+    ``target_by_exclusion``  True: decisions with other excluded arms are other situations; else excluded arms
+                             stand before those of a list, as if already drawn
     """
 
     name: ClassVar[str]
@@ -193,7 +193,9 @@ class Evaluable(ABC):
 
     @abstractmethod
     async def target(self, covers: Covers, pool: Pool) -> Target:
-        """How likely this policy is to draw the lists of a log, over the arms of a pool."""
+        """The target for the lists of a log: their probabilities under this policy, over the arms of a
+        pool.
+        """
 
     def caveats(self, bandit: Bandit) -> Sequence[str]:
         """Sentences on what the propensities of its target are worth, where they are not exact."""
@@ -201,15 +203,17 @@ class Evaluable(ABC):
 
 
 class DrawsLists(Evaluable):
-    """What a policy adds whose logged lists more draws from the posterior of then tell the probability of."""
+    """The contract of a policy whose logged lists have probabilities by new draws from the posterior of the
+    time.
+    """
 
     @abstractmethod
     def draws_lists(self, record: BanditRecord) -> bool:
-        """Whether they do with these settings."""
+        """Return whether draws tell the probabilities with these settings."""
 
     @abstractmethod
     async def logged_target(self, covers: Covers, pool: Pool) -> tuple[Target, int]:
-        """A target, and how often it draws for each situation."""
+        """A target, and its number of draws for each situation."""
 
 
 class Target(Protocol):
@@ -222,15 +226,15 @@ class Target(Protocol):
     def known_bytes(self) -> int: ...
 
     def prepare(self, situations: EvaluationBatch, check: Callable[[], None]) -> Sequence[Any]:
-        """What ``weigh`` needs of each situation, as long as it takes; ``check`` may raise to stop."""
+        """Compute the inputs of ``weigh`` for each situation; ``check`` may raise to stop."""
         ...
 
     def weigh(self, situations: EvaluationBatch, prepared: Sequence[Any], lists: Lists) -> Weighed:
-        """What the policy would do with the lists. ``prepared``: of each of the situations."""
+        """Weigh the lists by the policy. ``prepared``: of each of the situations."""
         ...
 
     def drawn(self, situations: EvaluationBatch, prepared: Any, position: int) -> tuple[Rows, Vector]:
-        """The arms that it may draw in one situation, and about how many of each a list of it has.
+        """The arms the policy may draw in one situation, and the expected number of each in a list.
 
         ``prepared``: of the situation at this position. Rows are distinct. Cost: O(K d) at most.
         """

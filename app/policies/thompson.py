@@ -3,9 +3,9 @@
 ``sub_ts`` searches with the index of the catalogue, ``linear_ts`` compares all arms.
 
 In an evaluation, the probability of a list is the share of draws of theta that give it. Without exploration
-nothing is drawn, and it is exact. Otherwise a situation takes ``DRAWS`` searches of the index, from a seed
-that follows from the situation alone; where there are few arms, one comparison of all of them. The ``solver``
-and ``shortlist`` of the bandit play no part: what an index would miss is neglected.
+there are no draws, and the probability is exact. Otherwise a situation takes ``DRAWS`` searches of the index,
+from a seed of the situation alone; for few arms, one comparison of all. The ``solver`` and ``shortlist`` of
+the bandit play no part: misses of an index are neglected.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ThompsonSampling(Policy, DrawsLists):
     target_draws = True
 
     def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
-        """How the arms are searched, before what the request allows."""
+        """The solver for the arms, before the constraints of the request."""
         raise NotImplementedError
 
     async def prepare(
@@ -113,15 +113,17 @@ class ThompsonSampling(Policy, DrawsLists):
         return ThompsonTarget(pool.arms, self.target_solver(pool.arms), k, draws)
 
     def target_solver(self, arms: LearnerSnapshot) -> MipsSolver:
-        """How a target searches the arms."""
+        """The solver of a target."""
         return ExactSolver(arms)
 
     def draws_lists(self, record: BanditRecord) -> bool:
-        """Not of solvers that may miss the best arms."""
+        """False for solvers that may miss the best arms."""
         return record.solver != "adaptive" and record.exploration != 0
 
     async def logged_target(self, covers: Covers, pool: Pool) -> tuple[ThompsonTarget, int]:
-        """Of many arms fewer draws: each decision of a learner that learns is a situation of its own."""
+        """Make a target with fewer draws for many arms: each decision of a learning learner is a situation of
+        its own.
+        """
         numbers = max(1, pool.arms.size * pool.arms.table.dim)
         draws = min(DRAWS, max(LEAST_DRAWS, LOGGED_NUMBERS // numbers))
         return replace(await self.target(covers, pool), draws=draws), draws
@@ -173,7 +175,7 @@ class LinearTs(ThompsonSampling):
 def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
     """The ladder of adaptive solvers (Yang et al. 2022, Algorithms 1 and 4), which never comes back empty.
 
-    The independent solvers know of no filter: with one, every arm that matches is compared.
+    The independent solvers know of no filter: with a filter, every matching arm is compared.
     """
     if arms.plain.is_filtered:
         return ExactSolver(arms)
@@ -197,7 +199,7 @@ class ThompsonTarget:
         return 500 + 16 * self.draws * self.k
 
     def prepare(self, situations: EvaluationBatch, check: Callable[[], None]) -> Sequence[Prepared]:
-        """The lists that are drawn in each situation, and the scores of their arms."""
+        """The drawn lists of each situation, and the scores of their arms."""
         return [self._drawn(situations, position, check) for position in range(len(situations))]
 
     def _drawn(self, situations: EvaluationBatch, position: int, check: Callable[[], None]) -> Prepared:

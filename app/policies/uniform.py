@@ -3,8 +3,8 @@
 Notation
     K, n, k     rows of the table, eligible arms, arms to draw
 
-Without limits and without a seed no arm is looked at but those that are drawn, unless few rows of the table
-are eligible. A seed draws from the arms in the order of their revisions, which is the same on every process.
+Without limits and without a seed only drawn arms are looked at, unless few rows of the table are eligible. A
+seed draws from the arms in the order of their revisions, the same on every process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ SPARSE = 8  # of so many rows one is eligible, or fewer: they are listed
 
 
 class Uniform(Policy):
-    """Draw k of the eligible arms, each as likely as any other that is left. Scores are estimated rewards."""
+    """Draw k of the eligible arms, each as likely as any other remaining one. Scores are estimated
+    rewards.
+    """
 
     name = "uniform"
     summary = "every eligible arm is as likely as any other"
@@ -69,7 +71,7 @@ def draw(
     """Draw min(k, n) distinct rows of the snapshot, and the propensity of each given those before it.
 
     ``exclude``   distinct rows of the snapshot
-    ``limits``    an arm that they allow no longer cannot be drawn; there may be fewer than k arms
+    ``limits``    barred arms cannot be drawn; there may be fewer than k arms
 
     Cost: O(k K / n) expected, or O(n) once for each version of the catalogue; O(K) with ``seeded``; with
     ``limits`` O(K), and O(1) for each value of the limited fields.
@@ -99,7 +101,7 @@ def draw(
 
 
 def is_sparse(arms: Snapshot) -> bool:
-    """Whether rejection takes longer than a list of the eligible rows, which is made once."""
+    """Return whether rejection takes longer than a list of the eligible rows, made once."""
     return arms.size * SPARSE < arms.table.rows
 
 
@@ -110,7 +112,7 @@ def _propensities(eligible: int, drawn: int) -> list[float]:
 def _within(
     arms: Snapshot, limits: Limits, k: int, rng: np.random.Generator, exclude: Rows
 ) -> tuple[Rows, list[float]]:
-    """Each arm is drawn among those that are still allowed: a softmax of equal scores."""
+    """Draw each arm among those still allowed: a softmax of equal scores."""
     rows = arms.eligible(exclude)
     left, equal = limits.over(rows), np.zeros(len(rows))
     drawn = algorithm.choose_within(equal, left.take, k=k, temperature=1.0, rng=rng, barred=left.barred)

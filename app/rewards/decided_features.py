@@ -1,8 +1,8 @@
-"""What an arm of a decision teaches with: the features that it had when it was chosen, in that context.
+"""The features that a decision's arm teaches with: those of the moment of the choice, in its context.
 
 After a move of the bandit these are features of an earlier catalogue, and the fold maps them by the maps of
-the moves since, as it maps learners. Of a catalogue that was deleted they are kept as long as decisions of it
-can be rewarded. What a request brought is in no catalogue: the token carries it.
+the moves since, as it maps learners. Features of a deleted catalogue are kept as long as its decisions can be
+rewarded. The token carries features of the request, which are in no catalogue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from shortlist.types import Vector
 async def decided_features(
     catalogues: Catalogues, bandit: Bandit, decision: Decision, arm_position: int
 ) -> Vector | None:
-    """Those of the arm at a place of a decision, (D,); None: they are not kept. Raises Unavailable.
+    """Return the features of the arm at a position of a decision, (D,); None: not kept any more. Raises
+    Unavailable. Raises Unavailable.
 
     ``bandit``: of the version that decided.
     """
@@ -44,7 +45,8 @@ async def decided_features(
 
 
 def examined_in(bandit: Bandit, decision: Decision, arm_position: int) -> float | None:
-    """How likely a place of a decision was looked at, by its terms; None: the bandit asks of none.
+    """Return how likely a position of a decision was looked at, by its terms; None: the bandit has no
+    positions.
 
     ``bandit``: of the version that decided.
     """
@@ -64,7 +66,7 @@ def reward_entry(
     value: float,
     judged: SignalRef | None = None,
 ) -> RewardEntry:
-    """The entry of a reward or a default of an arm of a decision, whose ``decided_features`` are these.
+    """The entry of a reward or a default of an arm of a decision. ``features``: its ``decided_features``.
 
     ``bandit``: of the version that decided. ``judged``: the signal, of a reward of a bandit that has some.
     """

@@ -1,12 +1,12 @@
-"""Decisions after they were made: their rows in the decision log, and those that wait for rewards.
+"""Decisions after the choice: their rows in the decision log, and the waiting ones.
 
-A row of the decision log is made from the token of its decision, as bytes. So the row of a rewarded decision
-can always be made, also if the one that was written after the choice was lost. Decisions themselves are
-stored only for bandits that count a default for arms without a reward (``wait_s``).
+A row of the decision log is made from the token of its decision, as bytes. So a reward can always write the
+row again, also if the row of the choice was lost. Decisions themselves are stored only for bandits that count
+a default for arms without a reward (``wait_s``).
 
 Life of a decision
-    chosen      its token says everything about it; where the bandit has a ``wait_s`` it is stored as well
-    deferred    (``"activate": false``) it is not stored and cannot be rewarded before it is activated
+    chosen      its token says everything; where the bandit has a ``wait_s`` the store has a copy
+    deferred    (``"activate": false``) not stored, and not to be rewarded before its activation
     due         ``wait_s`` after it was chosen or activated: every arm without a reward gets the default
     rewarded    after that: the reward replaces the default, exactly (``fold``)
 """
@@ -44,7 +44,7 @@ BATCH_SIZE = 100
 def row_of(
     bandit: Bandit, decision: Decision, token: str | bytes, candidates: bytes = b""
 ) -> RowWrite | None:
-    """The row of a decision; None if it is not logged. ``token``: as it was answered, or its bytes.
+    """The row of a decision; None if it is not logged. ``token``: text, as answered, or bytes.
 
     ``candidates``: those of its request, as a row keeps them.
     """
@@ -68,9 +68,9 @@ def logged_reward(
     judged: SignalRef | None = None,
     is_last: bool = False,
 ) -> LoggedReward | None:
-    """What a reward adds to the row of its decision; None if the decision is not logged.
+    """Return the addition of a reward to the row of its decision; None if the decision is not logged.
 
-    ``is_last``: it replaces an earlier reward of its arm and signal.
+    ``is_last``: the reward replaces an earlier one of its arm and signal.
     """
     row = row_of(bandit, decision, token)
     if row is None:
@@ -84,7 +84,7 @@ def logged_reward(
 
 @dataclass(slots=True)
 class Activation:
-    """What became of a batch: counts, and (place in the batch, code) of those that were rejected."""
+    """The outcome of a batch: counts, and (place in the batch, code) of the rejected decisions."""
 
     activated: int = 0
     duplicate: int = 0
@@ -112,11 +112,11 @@ class Decisions:
         self._events = events
 
     async def log(self, token: str, candidates: bytes = b"") -> None:
-        """Log a decision whose bandit waited when it was made, unless it is deferred.
+        """Log a decision of a bandit with a ``wait_s``, unless deferred.
 
-        Repeated, it changes nothing. ``candidates``: as of ``row_of``.
+        A second call changes nothing. ``candidates``: as of ``row_of``.
         """
-        # Time 0: it is logged also if it has expired meanwhile; what is not ours raises.
+        # Time 0: expired decisions are logged, too; a forged token raises.
         decision = self._signer.verify(token, now_ms=0)
         if decision.deferred:
             return
@@ -134,9 +134,10 @@ class Decisions:
         )
 
     async def activate(self, decisions: Sequence[str | Event], access: Access = Access()) -> Activation:
-        """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for.
+        """Activate deferred decisions, which were shown: from now on they can be rewarded, and wait for
+        rewards.
 
-        ``decisions``: tokens, or events that they were made for. ``access``: of who says so.
+        ``decisions``: tokens, or the events of the choices. ``access``: of the caller.
         """
         now_ms = time.time_ns() // 1_000_000
         outcome = Activation()
@@ -170,17 +171,17 @@ class Decisions:
         return await self._activate(bandit, decision, token, now_ms) if decision.deferred else "duplicate"
 
     async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
-        """Count what is shown for the quotas of now, all of it or nothing, and say that it was shown."""
+        """Count a shown decision for the current quotas, all of it or nothing, and activate it."""
         quotas, charge = self._quotas.of.get(bandit.uid), None
         if quotas is not None:
             arms = bandit.catalogue.index.snapshot()
             rows = arms.whole.table.row_of_each(decision.arms).tolist()
             charge = await quotas.charge(arms, rows, "activate")
             if charge is None:
-                # A repeated call must hear that it was activated, whatever is left by now.
+                # A repeated call must hear "duplicate", also when the quotas are used up meanwhile.
                 return "duplicate" if await self._store.waiting.is_active(decision.identity) else "used_up"
         outcome = await self._say_shown(bandit, decision, token, now_ms)
-        # Where the store does not answer it is not known whether it was activated: then it counts.
+        # Where the store does not answer, the decision may be active: then it counts.
         if quotas is not None and charge and outcome != "activated":
             await quotas.refund(charge)
         return outcome
@@ -200,9 +201,9 @@ class Decisions:
         )
 
     async def _record(self, bandit: Bandit, decision: Decision, from_ms: int) -> tuple[bytes, int]:
-        """The record to log, and when it is due. An arm whose features are gone is left out of it.
+        """The record to log, and when it is due. Arms without kept features are left out.
 
-        The default will count as a sign of life of an idle learner, which is noted here.
+        Notes that the default will be a sign of life of an idle learner.
         """
         rule, defaults, places = bandit.record.reward, [], []
         for arm_position in range(len(decision.arms)):
@@ -229,7 +230,7 @@ class Decisions:
 
 
 async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:
-    """The keys of those deferred decisions that were not activated."""
+    """The keys of the deferred decisions without an activation."""
     hidden, asked = set(), list(deferred.items())
     for start in range(0, len(asked), BATCH_SIZE):
         batch = asked[start : start + BATCH_SIZE]

@@ -1,56 +1,55 @@
-"""Erasure: all that is kept of a learner goes, by whichever way.
+"""Erasure: all data of a learner go, for any of three reasons.
 
-There are three reasons to forget: somebody deletes a learner (``forget``), a learner was idle for too long
-(``expire``), or its bandit was deleted (``erase_bandit``). The list of what is kept, by the keys of the store
-(``storage.redis_keys``), and what removes it for a learner and for all learners of a deleted bandit:
+Somebody deletes a learner (``forget``), a learner was idle for too long (``expire``), or its bandit was
+deleted (``erase_bandit``). The data by the keys of the store (``storage.redis_keys``), and their removal for
+one learner and for all learners of a deleted bandit:
 
-    what is kept                               keys                  of a learner     of a deleted bandit
+    data                                       keys                  of a learner     of a deleted bandit
     its state                                  states                fold             at once
     its rewards since its checkpoint           tails                 fold             at once
-    what it taught arms, see below             effects               fold             at once
+    sums of the arms it taught, see below      effects               fold             at once
     its rewards and observations               log                   erase            erase
-    rewards that could not be folded           dead                  erase            erase
-    decisions that wait for rewards            decisions, due        erase            erase
+    rewards the fold refused                   dead                  erase            erase
+    decisions waiting for rewards              decisions, due        erase            erase
     choices made for events                    event, events         erase            erase
-    arms that it has had                       had                   forget           erase
-    until when it is not idle                  idle                  forget           erase
+    arms of earlier choices                    had                   forget           erase
+    end of its time to live                    idle                  forget           erase
     dedupe keys of rewards                     seen-until            drop             erase
     dedupe keys of observations                seen                  expires          erase
-    which decisions are activated              active                expires          erase
-    that older decisions are refused           forgotten             drop             erase
-    until when that is known                   forgotten-until       drop             erase
-    that it is to be erased                    erase                 erase            erase
+    activated decisions                        active                expires          erase
+    mark: older decisions are refused          forgotten             drop             erase
+    end of that mark                           forgotten-until       drop             erase
+    mark: to be erased                         erase                 erase            erase
     its rows in the decision log               rows, row-times       erase            erase
-    how long rows are kept                     row-logs              never there      erase
-    how many entries were folded               folded                counts them all  at once
-    which moves are folded and carried out     spaces                never there      at once
+    time to live of rows                       row-logs              never there      erase
+    number of folded entries                   folded                counts them all  at once
+    moves, folded and carried out              spaces                never there      at once
     its name among the last changes            changes               pushed out       pushed out
     the uid of its bandit, as deleted          deleted               never there      expires
 
-A visitor of a bandit of scope global is no learner: ``forget_visitor`` erases the rows, the choices for
-events and the arms had that name it.
+A visitor of a bandit of scope global is no learner: ``forget_visitor`` erases its rows, its choices for
+events and its earlier arms.
 
 Quotas are of a bandit, not of its learners: ``erase_bandit`` removes them too.
 
     at once    in the call that deletes the bandit
-    forget     in the same atomic step that appends an entry which forgets the learner to the reward log
+    forget     in the atomic step of ``forget``, with its entry in the reward log
     fold       when a worker folds that entry
     erase      by ``erase`` after the fold, or by ``erase_bandit``
-    expires    by itself. An observation that is sent again stays a duplicate until then
-    drop       by ``drop_expired``, which refuses in the same step all decisions that it could be needed for
-    pushed out by newer changes. A process reads there what it has to read again
+    expires    by time. A repeated observation stays a duplicate until then
+    drop       by ``drop_expired``, which refuses in the same step all decisions that could need the key
+    pushed out by newer changes. A process reads the list to find stale copies
 
-Of what it taught arms the fold takes back what the reward log still has, exactly, by one pass over the log
-for all learners of a batch. Before that sums do not say whose they are, and stay. A version of the effects
-that was made with them serves until the next one, a second later.
+The fold takes the learner's entries back out of the sums of arms, exactly, as far as the reward log still has
+them: one pass over the log for all learners of a batch. Older parts of the sums name no learner, and stay. A
+version of the effects with those entries serves until the next one, a second later.
 
-A version of the learned prior that was fitted with its sums serves until the next one, which is fitted as
-soon as the worker knows of the fold; older versions are used for rows of the decision log alone. All versions
-are deleted with the bandit.
+A learned prior fitted with its sums serves until the next version, which the worker fits as soon as it knows
+of the fold; only rows of the decision log use older versions. All versions are deleted with the bandit.
 
 In the memory of every process: the learner's posterior is replaced at the process's next poll after the
 fold; states of policies and the history for frequency caps are dropped (``forgotten``).
-What a process keeps of a deleted bandit is never used again, and is evicted when the space is needed.
+Copies of a deleted bandit are never used again, and leave the caches when space is needed.
 """
 
 from __future__ import annotations
@@ -71,13 +70,13 @@ FORGET = encode(ForgetEntry())
 
 
 class Erasure:
-    """Forgets learners. Every step is safe to repeat, and any number of processes may do it at the same time.
+    """Forgets learners. Every step may be repeated, also by several processes at the same time.
 
     ``workers``         the processes that fold the reward log
     ``token_ttl_ms``    how long a decision can be rewarded
     ``event_decision``  the decision of the choice that is stored for an event, None: unsaid. The record is
                         written by serving
-    ``forgotten``       is told of learners: what this process made of their states is to be dropped
+    ``forgotten``       called with learners: this process must drop the copies of their states
     """
 
     def __init__(
@@ -98,8 +97,8 @@ class Erasure:
     async def forget(self, learner: LearnerId) -> None:
         """Forget a learner, and refuse every reward for a decision it has made so far.
 
-        Returns when everything is gone; what cannot be erased in time, since no worker runs, is left to the
-        workers' housekeeping. Raises Unavailable.
+        Returns when everything is gone. Without a running worker the housekeeping of workers erases the rest
+        later. Raises Unavailable.
         """
         entry_id = await self._store.side_data.append_forget(
             learner, payload=FORGET, now_ms=time.time_ns() // 1_000_000, ttl_ms=self._ttl_ms
@@ -113,9 +112,9 @@ class Erasure:
             await self.erase(learner, entry_id)
 
     async def expire(self, learner: LearnerId, now_ms: int) -> bool:
-        """Forget a learner that is idle since before ``now_ms``; False when it is not.
+        """Forget a learner that is idle since before ``now_ms``; return False for others.
 
-        To ``erase`` it becomes due once this is folded.
+        ``erase`` is due after the fold.
         """
         entry_id = await self._store.side_data.expire(
             learner, payload=FORGET, now_ms=now_ms, ttl_ms=self._ttl_ms
@@ -126,9 +125,9 @@ class Erasure:
         return True
 
     async def erase(self, learner: LearnerId, entry_id: str) -> bool:
-        """Erase what the entry ``entry_id`` has forgotten; False while that entry is not folded.
+        """Erase the data forgotten by the entry ``entry_id``; return False before its fold.
 
-        What was decided since then stays: a key that comes back is not forgotten a second time.
+        Later decisions stay: a returning key is not forgotten a second time.
         """
 
         def event_knew(record: bytes) -> int | None:
@@ -140,11 +139,11 @@ class Erasure:
         )
 
     async def forget_visitor(self, learner: LearnerId, visitor: str) -> None:
-        """Erase what names a visitor of a bandit of scope global, whose one learner is ``learner``.
+        """Erase the data of a visitor of a bandit of scope global, whose one learner is ``learner``.
 
-        Its rows in the decision log, its choices for events, and what it has had. What was learned stays. A
-        decision of before that is rewarded later has a row again: repeat this once such tokens have expired.
-        Costs a read of all rows and events of the bandit. Raises Unavailable.
+        Its rows in the decision log, its choices for events, and its earlier arms. The learner keeps its
+        sums. A later reward of an older decision writes a row again: call once more after the tokens have
+        expired. Costs a read of all rows and events of the bandit. Raises Unavailable.
         """
 
         def names(decision: Decision | None) -> bool:

@@ -1,6 +1,6 @@
-"""Decisions by the event that they were made for: the choice that is kept for an ``event_id`` has its token.
+"""Decisions by their event: the stored choice of an ``event_id`` has the token.
 
-So a reward by event is the reward by token: signed, good as long, and the same one for duplicates.
+So a reward by event equals the reward by token: signed, valid as long, and with the same duplicates.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MAX_TOKENS_CHARS = 32 << 20  # of the decisions of one call: a body of tokens is
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """The event that a choice was made for, as its caller names it.
+    """The event of a choice, as the caller names it.
 
     ``key``      whose learner chose, of a bandit of scope per_key
-    ``visitor``  with whose pass the choice came; None: it came with none
+    ``visitor``  whose pass the choice came with; None: without a pass
     """
 
     bandit: str
@@ -50,10 +50,10 @@ class Events:
     async def tokens(
         self, decisions: Sequence[str | Event], access: Access, field: str
     ) -> Sequence[str | BadToken]:
-        """The token of each decision: itself, or that of its event, or why there is none.
+        """The token of each decision: as given, or by its event, or the reason for none.
 
-        ``access``: of who names them. ``field``: the list of the body that they are in. A round trip for
-        ``READ_TOGETHER`` events. Raises Invalid (the key against the scope), TooLarge, Unavailable.
+        ``access``: of the caller. ``field``: their list in the body. A round trip for ``READ_TOGETHER``
+        events. Raises Invalid (the key against the scope), TooLarge, Unavailable.
         """
         tokens: list[str | BadToken] = []
         positions = defaultdict[tuple[LearnerId, str], list[int]](list)  # an event is read once
@@ -86,7 +86,7 @@ class Events:
         return tokens
 
     async def _place(self, event: Event, access: Access) -> tuple[LearnerId, str] | BadToken:
-        """Learner and name that the choice for an event is kept by. Raises Invalid, Unavailable."""
+        """Learner and name of the stored choice of an event. Raises Invalid, Unavailable."""
         if access.bandits is not None and event.bandit not in access.bandits:
             return BadToken("unknown_bandit")
         try:

@@ -1,8 +1,7 @@
-"""The reward log for readers outside: what each entry of a bandit was for, from any entry on.
+"""The reward log for readers outside: the meaning of each entry of a bandit, from any entry on.
 
-Entries come partition by partition, in the order of the log. A reader that remembers a cursor for each
-partition reads every entry once. Entries that were trimmed before they were read are counted, not skipped in
-silence.
+Entries come partition by partition, in the order of the log. A reader with a cursor for each partition reads
+every entry once. Entries trimmed before they were read are counted.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class LearnedReward(Answer, frozen=True, gc=False):
 
 
 class ArmRevision(Answer, frozen=True, gc=False):
-    """The features that an arm has, or had, at a revision. Revisions ascend within a catalogue."""
+    """The features of an arm at a revision. Revisions ascend within a catalogue."""
 
     id: str
     revision: int
@@ -102,12 +101,12 @@ class ArmRevision(Answer, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class LearnedPage:
-    """Some entries, and the arms that they name.
+    """Some entries, and their arms.
 
-    ``position``  the cursor of what comes after them, now or later
-    ``more``      whether there is more now
-    ``missing``   entries of the partition, of any bandit, that were trimmed before they could be read here,
-                  or erased with a learner that was forgotten
+    ``position``  the cursor of later entries
+    ``more``      whether more entries are there now
+    ``missing``   entries of the partition, of any bandit, trimmed before they could be read here, or erased
+                  with a forgotten learner
     """
 
     items: list[LearnedReward] = field(default_factory=list)
@@ -125,14 +124,14 @@ class LearnedLog:
 
     @property
     def partitions(self) -> int:
-        """How many logs there are."""
+        """The number of logs."""
         return self._store.partitions
 
     async def page(
         self, bandit: Bandit, partition: int, cursor: str | None, limit: int, *, with_arms: bool
     ) -> LearnedPage:
-        """At most ``limit`` entries after the cursor; fewer where features are long. ``with_arms``: and the
-        arms that they name.
+        """At most ``limit`` entries after the cursor; fewer where features are long. ``with_arms``: and their
+        arms.
 
         Cost: reads up to ``MOST_ENTRIES`` entries of all bandits. Raises Invalid: no such partition, or the
         cursor is not one of this list and bandit.
@@ -181,9 +180,9 @@ def _after(bandit: Bandit, cursor: str | None) -> str:
 
 
 def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool) -> int:
-    """Put an entry on the page, and return how many numbers of features it brings.
+    """Put an entry on the page, and return the count of its numbers of features.
 
-    What nobody can read is left out.
+    An unreadable entry is left out.
     """
     content = decoded(entry).content
     written_ms, number = entry_order(entry.entry_id)
@@ -207,7 +206,9 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
 def _rewarded(
     page: LearnedPage, bandit: Bandit, entry: LogEntry, reward: RewardEntry, *, with_arms: bool
 ) -> tuple[int, dict[str, Any]]:
-    """How many numbers of features it brings, and the fields of ``LearnedReward`` for a reward."""
+    """Return the count of an entry's numbers of features, and the fields of ``LearnedReward`` for a
+    reward.
+    """
     features, dim = bytes_to_vector(reward.features), bandit.catalogue.dim
     is_of_now, is_named = reward.space == bandit.record.space, reward.kind != "other"
     in_catalogue = is_of_now and is_named and reward.revision != OF_REQUEST

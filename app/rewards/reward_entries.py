@@ -1,6 +1,6 @@
-"""Makes entries of the reward log from rewards and observations, and rejects those that cannot count.
+"""Makes entries of the reward log from rewards and observations, or rejects them.
 
-An entry carries the features that the arm had when it was chosen, so the log alone determines every learner.
+An entry carries the features of the arm at the choice, so the log alone determines every learner.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ FIRST_MS = 10**11  # of observations: what is less is taken for seconds
 class Reward:
     """A reward for one arm of a decision.
 
-    ``decision``    its token, or the event that it was made for
+    ``decision``    its token, or its event
     ``arm``         may be left out when the decision has one arm; of an event, the first is meant then
     ``reward_id``   tells several rewards of one arm apart, where a bandit sums them
-    ``signal``      which of the rewards of its bandit it is, where that has several
-    ``at``          when it was so, ms since 1970; needed where the last one counts, elsewhere of no use
+    ``signal``      the name of the reward, where the bandit has several
+    ``at``          time of the value, ms since 1970; needed where the last one counts, elsewhere unused
     """
 
     decision: str | Event
@@ -65,10 +65,10 @@ class Reward:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A reward that was not decided here: history. It counts once per ``id`` and learner.
+    """A reward from history, without a decision here. Counts once per ``id`` and learner.
 
-    ``context``: as it was sent, where the bandit has one. ``values``: of its signals, instead of ``value``;
-    those that are absent are at their default. ``at``: when it was, ms since 1970; None: now.
+    ``context``: as sent, where the bandit has one. ``values``: of its signals, instead of ``value``; absent
+    ones are at their default. ``at``: the time, ms since 1970; None: now.
     """
 
     id: str
@@ -89,7 +89,7 @@ class Rejected(Exception):
 
 
 class RewardEntries:
-    """Makes entries. ``observation_ttl_ms``: how long an observation that is sent again is a duplicate."""
+    """Makes entries. ``observation_ttl_ms``: how long a repeated observation is a duplicate."""
 
     def __init__(
         self, catalogues: Catalogues, bandits: Bandits, signer: TokenSigner, *, observation_ttl_ms: int
@@ -102,8 +102,8 @@ class RewardEntries:
     async def of_reward(
         self, reward: Reward, token: str | BadToken, now_ms: int, access: Access = Access()
     ) -> tuple[RewardWrite, Decision]:
-        """The entry, and the decision that is rewarded. ``token``: its, also where the reward names an event.
-        ``access``: of who rewards it.
+        """The entry and the decision of a reward. ``token``: of the decision, also where the reward names an
+        event. ``access``: of the caller.
 
         Raises Rejected, and Invalid for signal and time.
         """
@@ -113,8 +113,8 @@ class RewardEntries:
             decision = self._signer.verify(token, now_ms=now_ms)
         except BadToken as bad:
             raise Rejected(bad.reason) from None
-        # By the uid, not by the name: a bandit that was deleted and made again is another one. By the
-        # version: a decision is rewarded by the terms it was made by.
+        # By the uid, not by the name: a bandit made again under the name of a deleted one is another one. By
+        # the version: the terms of the decision are those of the reward.
         bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version, names=access.bandits)
         if bandit is None:
             raise Rejected("unknown_bandit")
@@ -145,8 +145,7 @@ class RewardEntries:
         decision_key = f"{decision.id}/{arm}"
         dedupe_key: str | None = f"r/{decision_key}"
         signal = None
-        # Where the first reward of an arm is the only one that counts, its dedupe key alone says that it
-        # came.
+        # Where the first reward of an arm is the only one to count, its dedupe key alone records the arrival.
         if judged is not None or rule.aggregate != "first" or bandit.record.reward.wait_s is not None:
             place = 0 if judged is None else judged.place
             signal = SignalWrite(decision_key, place, reward.value, rule.aggregate, at_ms or 0)
@@ -164,7 +163,7 @@ class RewardEntries:
         return write, decision
 
     def _judged(self, bandit: Bandit, signal: str | None) -> SignalRef | None:
-        """Which signal of the bandit, as it was when it decided. Raises Invalid, Rejected."""
+        """Return the signal of the bandit, as it was at the decision. Raises Invalid, Rejected."""
         signals, newest = bandit.record.signals, self._bandits.by_uid(bandit.uid)
         if signals is None:
             if signal is not None:
@@ -182,7 +181,7 @@ class RewardEntries:
         raise Invalid("the bandit of this decision has no such signal", path=("signal",))
 
     async def features_of(self, bandit: Bandit, arms: Collection[str]) -> Mapping[str, tuple[Vector, int]]:
-        """Features of those arms that are in the catalogue now, and their revisions."""
+        """Features and revisions of the arms, of those in the catalogue now."""
         return await self._catalogues.features(bandit.catalogue, arms)
 
     def of_observation(
@@ -193,9 +192,9 @@ class RewardEntries:
         now_ms: int,
         pair: EffectPair | None = None,
     ) -> RewardWrite:
-        """The entry; ``arm_features`` are features and revision of the arm, None when it is unknown.
+        """The entry. ``arm_features``: features and revision of the arm; None: unknown.
 
-        ``pair``: what is expected of it now, and its effect; None of a bandit without arm effects.
+        ``pair``: the expected reward of the arm now, and its effect; None: no arm effects.
 
         Raises Rejected, and Invalid for the context, the values and the time.
         """
@@ -239,9 +238,9 @@ class RewardEntries:
 
 
 def _place_of(decision: Decision, reward: Reward) -> int:
-    """The place of the arm that is rewarded, from 0."""
+    """The place of the rewarded arm, from 0."""
     if reward.arm is None:
-        # By token it stays refused: who names no arm of a list may not know that it is one.
+        # By token a reward without an arm stays refused: the caller may not know that the decision is a list.
         if len(decision.arms) > 1 and isinstance(reward.decision, str):
             raise Rejected("arm_required")
         return 0
@@ -262,7 +261,7 @@ def observed_values(bandit: Bandit, observation: Observation) -> Sequence[float]
 def _observed_values(
     bandit: Bandit, observation: Observation
 ) -> Sequence[tuple[RewardRule | SignalRule, float]]:
-    """What is observed, with the rule of each. Raises Invalid."""
+    """The observed values, each with its rule. Raises Invalid."""
     signals = bandit.record.signals
     if signals is None:
         if observation.values is not None:
@@ -292,7 +291,7 @@ def _time_of(rule: RewardRule | SignalRule, reward: Reward, now_ms: int) -> int 
 
 
 def _observed_at(observation: Observation, now_ms: int) -> int:
-    """When it was, ms since 1970. Raises Invalid."""
+    """The time of an observation, ms since 1970. Raises Invalid."""
     if observation.at is None:
         return now_ms
     if observation.at > now_ms + MAX_AHEAD_MS:

@@ -47,11 +47,10 @@ APPEND_BATCH = 256  # of a batch at a time: rewards of others come between
 
 @dataclass(slots=True)
 class Receipt:
-    """What became of a batch; ``positions`` are the last entries, per partition, to wait for.
+    """The outcome of a batch; ``positions`` are the last entries, per partition, to wait for.
 
-    ``groups``: of those rewards whose decision is logged with one, by their place in the batch. ``rewarded``
-    counts those that were accepted; ``taken``: their places in the batch, but of those that replace
-    a reward above 0.
+    ``groups``: of rewards whose decision is logged with one, by their place in the batch. ``rewarded`` counts
+    the accepted ones; ``taken``: their places in the batch, without replacements of a reward above 0.
     """
 
     accepted: int = 0
@@ -106,7 +105,7 @@ class Rewards:
     async def reward(self, rewards: Sequence[Reward], access: Access = Access()) -> Receipt:
         """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code.
 
-        ``access``: of who rewards them.
+        ``access``: of the caller.
 
         Raises Invalid, before anything is appended: a signal that the bandit lacks, or needs, and a key
         likewise. Raises TooLarge: see ``Events``.
@@ -152,7 +151,7 @@ class Rewards:
         for position in receipt.taken:
             decision, reward = decisions[position], rewards[position]
             bandit = self._bandits.by_uid(decision.bandit_uid)
-            # A reward of 0 or less says that nothing was bought or clicked, which uses up nothing.
+            # A reward of 0 or less means nothing was bought or clicked, which uses up nothing.
             if bandit is not None and reward.value > 0:
                 arm = reward.arm or decision.arms[0]
                 if bandit.uid in self._quotas.of:
@@ -167,7 +166,7 @@ class Rewards:
             await asyncio.gather(*(self._note(*item) for item in capped[start : start + APPEND_BATCH]))
 
     async def _note(self, bandit: Bandit, decision: Decision, arm: str) -> None:
-        """Note a reward of a key or visitor, where the frequency cap of its bandit counts that."""
+        """Note a reward of a key or visitor, where the frequency cap of its bandit counts rewards."""
         learner, arms = decision.identity.learner, decision.arms
         with contextlib.suppress(Unavailable):
             await self._frequency_caps.record_reward(
@@ -177,7 +176,8 @@ class Rewards:
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
         """Append history to the log of one bandit, once per observation id and key.
 
-        Raises Invalid, before anything is appended: a context that the bandit cannot take, or lacks.
+        Raises Invalid, before anything is appended: a context of another form than the bandit's, or none
+        where one is needed.
         """
         # All arms in one read, rather than one for each observation.
         features = await self._entries.features_of(bandit, {item.arm for item in observations})
@@ -210,13 +210,13 @@ class Rewards:
         observations: Mapping[int, Observation],
         features: Mapping[str, tuple[Vector, int]],
     ) -> Mapping[int, EffectPair]:
-        """What is expected of the arms of observations, by their places, and their effects now.
+        """Return the expected rewards and the effects, now, of the arms of observations, by place.
 
         Raises Unavailable.
         """
         by_key, pairs = dict[str, dict[str, int]](), dict[int, EffectPair]()
         for position, item in observations.items():
-            # One that is sent again under its id counts once.
+            # A repeated id counts once.
             by_key.setdefault(item.key or "", {}).setdefault(item.id, position)
         for key, places in by_key.items():
             positions = list(places.values())
@@ -263,7 +263,7 @@ class Rewards:
         return receipt
 
     def _measure(self, receipt: Receipt) -> None:
-        """Count it in the metrics."""
+        """Count the receipt in the metrics."""
         self._accepted.inc(receipt.accepted)
         if receipt.duplicate:
             self._duplicate.inc(receipt.duplicate)
@@ -289,7 +289,7 @@ class Rewards:
         self._workers.wake(partition)
 
     async def _touch(self, writes: Sequence[RewardWrite]) -> None:
-        """Before anything is appended: no learner with a time to live may come to be without it."""
+        """Before the append: note the time to live of learners, so that none lives without an end."""
         now_ms, touches = time.time_ns() // 1_000_000, dict[LearnerId, int]()
         for write in writes:
             bandit = self._bandits.by_uid(write.learner.bandit_uid)

@@ -1,14 +1,13 @@
-"""Decision tokens, which say what was chosen, and the secrets that sign them.
+"""Decision tokens, which name the chosen arms, and the secrets that sign them.
 
-A choice stores nothing: all that a reward needs later is in its token, signed. A token is
-base64url(number || payload || tag): the number of the secret (4 bytes, big-endian), a msgpack array, and the
-first 16 bytes of HMAC-SHA256 over both. Verifying needs no store.
+A choice stores nothing: the signed token has all that a later reward needs. A token is base64url(number ||
+payload || tag): the number of the secret (4 bytes, big-endian), a msgpack array, and the first 16 bytes of
+HMAC-SHA256 over both. Verifying needs no store.
 
 There is one secret for each period of time. Period n lasts from n to n + 1 times ``period_ms`` of the clock.
-The first process that needs a secret puts one into the store. The secret of the next period is there a whole
-period ahead, so that no process meets a token whose secret it does not have. A secret is kept until the last
-token that it signed has expired. Secrets belong to their ``period_ms``: changing that makes all tokens
-invalid at once.
+The first process to need a secret puts one into the store. The secret of the next period is there a whole
+period ahead, so no process meets a token before its secret. A secret is kept until the last token it signed
+has expired. Secrets belong to their ``period_ms``: another length makes all tokens invalid at once.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ TAG_LENGTH = 16
 NUMBER_LENGTH = 4
 ALWAYS_WRITTEN = 9  # fields of a decision
 RejectCode = Literal["invalid_token", "expired", "unknown_event", "unknown_bandit"]
-# As ``base64`` does it for URLs, in fewer steps.
+# As ``base64`` does for URLs, in fewer steps.
 _FROM_URLS, _TO_URLS = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")
 REFRESH_EVERY_S = 60.0
 SECRET_BYTES = 32
@@ -92,13 +91,13 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     places: bytes | None = None
 
     def carried_at(self, position: int) -> Vector | None:
-        """The numbers of the arm at a place that the token carries (m,); None: it carries none."""
+        """The carried numbers of the arm at a place, (m,); None: no numbers."""
         if self.carried is None or not self.carried[position]:
             return None
         return np.frombuffer(self.carried[position], dtype="<f4").astype(np.float64)
 
     def effect_at(self, position: int) -> EffectPair | None:
-        """What is known of the effect of the arm at a place; None: it was chosen without."""
+        """The expected reward and the effect of the arm at a place; None: chosen without effects."""
         return None if self.effects is None else pair_at(self.effects, position, len(self.arms))
 
     def age_at(self, position: int) -> AtAge | None:
@@ -107,7 +106,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def identity(self) -> DecisionId:
-        """Who decided, and which of its decisions it is."""
+        """The learner and the name of the decision."""
         return DecisionId(LearnerId(self.bandit_uid, self.learner), self.id)
 
     @property
@@ -117,24 +116,22 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Which decisions somebody may reward and activate.
+    """The decisions somebody may reward and activate.
 
-    ``bandits``  those of these; None: of all
-    ``owner``    those that this visitor has chosen with a pass; None: whoever chose them
+    ``bandits``  only of these bandits; None: of all
+    ``owner``    only choices with the pass of this visitor; None: anybody's
     """
 
     bandits: Collection[str] | None = None
     owner: str | None = None
 
     def owns(self, decision: Decision) -> bool:
-        """Whether a decision of a bandit that there is for this caller is one of his."""
+        """Return whether the caller owns a decision of a bandit he may use."""
         return self.owner is None or decision.owner == self.owner
 
 
 class BadToken(ShortlistError):
-    """The token cannot be rewarded, or there is none. ``reason`` is a code that does not change between
-    versions.
-    """
+    """The token cannot be rewarded, or there is none. ``reason``: a code, the same in all versions."""
 
     def __init__(self, reason: RejectCode) -> None:
         super().__init__(f"the decision token is {reason}")
@@ -142,7 +139,7 @@ class BadToken(ShortlistError):
 
 
 def raw_of(token: str) -> bytes:
-    """The bytes that a token is the text of: a quarter shorter. Raises ValueError."""
+    """The bytes of the text of a token: a quarter shorter. Raises ValueError."""
     standard = token.encode("ascii").translate(_FROM_URLS)
     return binascii.a2b_base64(standard + b"=" * (-len(token) % 4), strict_mode=True)
 
@@ -153,7 +150,7 @@ def text_of(raw: bytes) -> str:
 
 
 def decision_of(raw: bytes) -> Decision:
-    """What the bytes of a token say. Whether it is genuine is not checked."""
+    """The content of the bytes of a token. The tag is not checked."""
     return msgspec.msgpack.decode(raw[NUMBER_LENGTH:-TAG_LENGTH], type=Decision)
 
 
@@ -185,7 +182,7 @@ class KeyedHash:
 
 
 class TokenSigner:
-    """Makes and checks tokens. It knows several secrets by their numbers: see ``TokenSecrets``."""
+    """Makes and checks tokens. Knows several secrets by their numbers: see ``TokenSecrets``."""
 
     def __init__(self) -> None:
         self._secrets: Mapping[bytes, KeyedHash] = {}
@@ -226,7 +223,7 @@ class TokenSigner:
             raise BadToken("invalid_token") from None
         signed, tag = raw[:-TAG_LENGTH], raw[-TAG_LENGTH:]
         secret = self._secrets.get(signed[:NUMBER_LENGTH])
-        # Base64 can write the same bytes in several ways. Only the one that ``sign`` makes is accepted.
+        # Base64 can write the same bytes in several ways. Only the text of ``sign`` is accepted.
         if secret is None or text_of(raw) != token or not hmac.compare_digest(tag, secret.tag(signed)):
             raise BadToken("invalid_token")
         try:
@@ -234,14 +231,14 @@ class TokenSigner:
             decision = self._decode(signed[NUMBER_LENGTH:])
         except msgspec.DecodeError:
             raise BadToken("invalid_token") from None
-        # Last: an expired token that is forged is told as forged.
+        # Last: a forged token is called forged, also after its time.
         if decision.expires_ms <= now_ms:
             raise BadToken("expired")
         return decision
 
 
 def _number(number: int) -> bytes:
-    """The last 32 bits: no two secrets that are kept at the same time have the same."""
+    """The last 32 bits: different for all secrets kept at the same time."""
     return (number % 2**32).to_bytes(NUMBER_LENGTH, "big")
 
 
@@ -264,7 +261,7 @@ class TokenSecrets:
         self._store = store
         self._signer = signer
         self._period_ms = period_ms
-        # Rounded up: a token that is signed at the last moment of a period lives on into one more.
+        # Rounded up: a token of the last moment of a period lives on into one more.
         self._periods_kept = -(-token_ttl_ms // period_ms) + 1
         self.secrets: dict[int, bytes] = {}
 

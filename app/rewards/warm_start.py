@@ -20,7 +20,7 @@ from shortlist.types import Matrix, Vector
 class WarmStart:
     """Appends observations of features to the reward log.
 
-    ``ttl_ms`` is how long the store knows that an observation was appended.
+    ``ttl_ms``: how long the store remembers appended observations.
     """
 
     def __init__(self, rewards: Rewards, *, ttl_ms: int) -> None:
@@ -30,7 +30,7 @@ class WarmStart:
     def features_of(self, bandit: Bandit, arms: Sequence[str], owner: str) -> Matrix:
         """Features of arms as a bandit learns from them, (n, d); its intercept is the last column.
 
-        ``owner``: whose arms they are, in the error. Raises Invalid (arms that the bandit's catalogue lacks).
+        ``owner``: the owner of the arms, for errors. Raises Invalid (arms missing in the bandit's catalogue).
         """
         bandit.catalogue.need_arms("a warm start")
         snapshot = bandit.catalogue.index.snapshot()

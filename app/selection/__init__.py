@@ -1,11 +1,11 @@
-"""How one choice is carried out, whichever policy makes it: the request, the arms it may take, the search.
+"""One choice, for every policy: the request, the allowed arms, the search.
 
-A ``ChooseRequest`` (``request``) of the API becomes a ``SelectionRequest`` with a snapshot of the arms that
-filters, quotas and caps leave. A policy takes arms from its ``Candidates`` and returns a ``Ranking``.
+A ``ChooseRequest`` (``request``) of the API becomes a ``SelectionRequest`` with a snapshot of the arms left
+by filters, quotas and caps. A policy takes arms from its ``Candidates`` and returns a ``Ranking``.
 
     selection      policies and serving: ``SelectionRequest``, ``Candidates``, ``Ranking``, ``Selection``
-    limits, rules  constraints: how many arms may share a value, pinned arms, arms that differ
-    arm_effects    policies: the search with the effects of arms, which ``effect_tables`` keeps by row
-    covers         policies that explore: arms such that every arm is near one of them
-    computing      whoever computes a choice: in the loop or in a thread, and with which generator
+    limits, rules  constraints: arms of one value, pinned arms, different arms
+    arm_effects    policies: the search with the effects of arms, kept by row in ``effect_tables``
+    covers         exploring policies: arms such that every arm is near one of them
+    computing      the computing of a choice: in the loop or in a thread, and by which generator
 """

@@ -92,7 +92,7 @@ class Directions:
         return directions_of(table.revisions[rows])
 
     def of_all(self, table: TableSnapshot) -> Numbers:
-        """Those of all rows, without a copy. Shape: (4, rows). Cost: .13 us for each that is not known."""
+        """The numbers of all rows, without a copy. Shape: (4, rows). Cost: .13 us for each new row."""
         directions, count = self._known
         if count < table.rows:
             if directions.shape[1] < table.rows:
@@ -143,11 +143,11 @@ class Head:
 
 @dataclass(eq=False)
 class ArmEffects:
-    """What the arms of a bandit have beyond their features: the effects of a version, by the rows of a table,
+    """The effects of a bandit's arms beyond their features: those of a version, by the rows of a table,
     weighed as the bandit weighs its signals.
 
-    ``effects``, ``noises``  b_i and e s_i of each row, and of rows to come, which have no rewards (n,)
-    ``rows``                 of which it is known which arms they are
+    ``effects``, ``noises``  b_i and e s_i of each row, and of later rows, without rewards (n,)
+    ``rows``                 number of rows with known arms
     ``most_head``            H
     """
 
@@ -190,13 +190,13 @@ class ArmEffects:
         return cls(version, directions, exploration, effects, noises, weights, table.rows, most_head)
 
     def only_of_catalogue(self, table: TableSnapshot) -> ArmEffects:
-        """These effects, before they are used: those that a request brought have none, whatever their ids."""
+        """These effects, before their use, without arms of the request, whatever their ids."""
         brought = np.flatnonzero(table.revisions == OF_REQUEST)
         self.effects[brought] = self.noises[brought] = 0.0
         return self
 
     def with_rows(self, table: TableSnapshot) -> ArmEffects:
-        """These effects, with rows that came since: those of arms that changed have the effects of the arms.
+        """These effects, with the rows since: new rows of changed arms keep the effects of the arms.
 
         Cost: a look-up for each of them, and where any arm had rewards a copy of the head.
         """
@@ -223,7 +223,7 @@ class ArmEffects:
         return 10_000 + ROW_BYTES * len(self.effects) + HEAD_BYTES * self.most_head * (dim + 7)
 
     def head(self, table: TableSnapshot) -> Head:
-        """Of the arms that were alive when it was first asked for. Cost: O(K), once."""
+        """The head of the arms alive at the first call. Cost: O(K), once."""
         if self._head is None:
             rows = table.live_rows
             if len(rows) > self.most_head:
@@ -271,7 +271,7 @@ class ArmEffects:
         return worth
 
     def error(self, w: Vector | None) -> float:
-        """Bound on the rounding of ``worth_of_all``, and of what it adds to a sum."""
+        """Bound on the rounding of ``worth_of_all``, and of a sum with it."""
         effect, noise = self.largest
         return 16.0 * _UNIT * (effect + noise * _length(w))
 
@@ -281,7 +281,7 @@ class ArmEffects:
         return np.column_stack((self.effects[rows], self.noises[rows, None] * directions))
 
     def bound(self, w: Vector | None) -> float:
-        """The most that an arm outside of the head has beyond x_i.q."""
+        """The largest worth beyond x_i.q outside of the head."""
         length = _length(w)
         return float(np.interp(length, GRID, self.rest)) if length <= GRID[-1] else math.inf
 
@@ -297,9 +297,9 @@ def row_capacity(rows: int) -> int:
 
 @dataclass(eq=False)
 class EffectSolver:
-    """Finds the arms that are worth most. ``solver`` finds those of largest x.q among ``arms``.
+    """Finds the arms of largest worth. ``solver`` finds those of largest x.q among ``arms``.
 
-    ``rng``: w is drawn from it with the first search; None: no exploration.
+    ``rng``: draws w with the first search; None: no exploration.
     """
 
     arms: LearnerSnapshot
@@ -309,7 +309,7 @@ class EffectSolver:
     w: Vector | None = None
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        """The ``k`` arms outside of ``exclude`` that are worth most. Shapes: query (d',), exclude (e,)."""
+        """The ``k`` arms outside of ``exclude`` of largest worth. Shapes: query (d',), exclude (e,)."""
         # DEVIATION (Fagin, Lotem and Naor, section 4): no deeper, a graph that is asked for more takes longer
         asked = max(LEAST_ASKED, 2 * k)
         near = self._near(query, k, asked, exclude)
@@ -318,7 +318,7 @@ class EffectSolver:
         w = self._drawn()
         worth = near.scores + self.effects.worth(self.arms, near.rows, w)
         found = self._with_head(TopK(near.rows, worth, near.exact), query, k, exclude)
-        # An answer that may miss arms cannot be proved, and one of all arms needs no proof.
+        # An answer of a graph cannot be proved, and an answer from all arms needs no proof.
         if near.exact and len(near.rows) >= asked:
             is_best = found.scores[-1] >= near.scores[-1] + self.effects.bound(w)
             return found if is_best else self.search_exact(query, k, exclude)
@@ -327,7 +327,7 @@ class EffectSolver:
     def _near(self, query: Vector, k: int, asked: int, exclude: Rows) -> TopK | None:
         """Arms of large x.q and these scores, enough to find the best k among them and the head.
 
-        The best ``asked`` where it is exact; all arms if these are fewer. None: a scan with the effects takes
+        The best ``asked`` of an exact index; all arms if these are fewer. None: a scan with the effects takes
         less time.
         """
         plain, is_index = self.arms.plain, self.solver is self.arms
@@ -337,8 +337,8 @@ class EffectSolver:
             return None
         graph = plain.proposing if is_index and not plain.is_filtered else None
         if graph is not None and 2 * asked < self.arms.size:
-            # All that a graph has looked at, rather than the best half of it. More of one that finds too few
-            # of such lists: without effects they are scanned, which takes ten times as long.
+            # All arms looked at by a graph, rather than the best half. More of a graph with too few for such
+            # lists: without effects they are scanned, which takes ten times as long.
             count = (MORE_ASKED if graph.leaves_to_scan(k) else 2) * asked
             rows = plain.propose(self.arms.catalogue_query(query), count, exclude)
             if rows is not None:
@@ -382,7 +382,7 @@ class EffectSolver:
         return merged(found, TopK(head, self.scores_of(query, head), exact=True), k)
 
     def _head(self, query: Vector, k: int, exclude: Rows, least: float) -> Rows:
-        """Rows of the head that may be the best k of it, and worth ``least``."""
+        """Rows of the head among its best k perhaps, and worth ``least``."""
         plain, hidden = self.arms.plain, None
         head = self.effects.head(plain.whole.table)
         if plain.is_filtered or len(plain.table.dead) != head.deaths:
@@ -394,7 +394,7 @@ class EffectSolver:
         return head.contenders(self.arms.catalogue_query(query), self.w, k, hidden, least)
 
     def scores_of(self, query: Vector, rows: Rows) -> Vector:
-        """What each of some rows is worth. Shapes: (d',), (n,) -> (n,)."""
+        """The worth of rows. Shapes: (d',), (n,) -> (n,)."""
         scores: Vector = self.arms.features_of(rows) @ query
         return scores + self.effects.worth(self.arms, rows, self._drawn())
 

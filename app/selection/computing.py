@@ -1,11 +1,11 @@
-"""Where a choice is computed, in the event loop or in a thread, and the generators that it draws from.
+"""The place of a choice's computation, the event loop or a thread, and the generators for its draws.
 
-A short choice runs in the event loop, since a thread would take longer to start; a long one in a thread. What
-a choice draws is a function of its seed, so it can be made again to explain it:
+A short choice runs in the event loop, since a thread would take longer to start; a long one in a thread. The
+draws of a choice are a function of its seed, so explanations can repeat the choice:
 
-    seed below ``DRAWN``    came with the request. It is mixed with the bandit and the key, so that two keys
-                            with one seed do not share their noise
-    from ``DRAWN`` on       was drawn for a choice that is logged. Each is different, so nothing is mixed in
+    seed below ``DRAWN``    from the request, mixed with the bandit and the key, so that two keys with one
+                            seed do not share their noise
+    from ``DRAWN`` on       drawn for a logged choice. All are different, so nothing is mixed in
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def draw_seed() -> int:
 
 
 def generator(seed: int, bandit: str, key: str | None) -> np.random.Generator:
-    """The generator of a seed. Cost: about 20 microseconds, and a few of one that was drawn."""
+    """The generator of a seed. Cost: about 20 microseconds, and a few for a drawn seed."""
     if seed >= DRAWN:
         digest = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=32).digest()
         state: Any = _Digest(digest)  # numpy takes it, its hints do not
@@ -55,7 +55,7 @@ def generator(seed: int, bandit: str, key: str | None) -> np.random.Generator:
 
 
 def generator_at(state: Any) -> np.random.Generator:
-    """A generator that draws what another one drew from this state of its bits on."""
+    """A generator with the draws of another one from this state of its bits on."""
     seed: Any = _Digest(bytes(32))  # any
     bits = np.random.PCG64(seed)
     bits.state = state
@@ -67,7 +67,7 @@ async def computed(
 ) -> T:
     """Return ``work()``, which answers ``request`` from the arms of ``arms``.
 
-    ``us``: about how many microseconds it takes without limits. Raises Unavailable (too much waits already).
+    ``us``: its expected microseconds without limits. Raises Unavailable (too much waits already).
     """
     if request.limits:
         us += limits_us(request, arms)
@@ -77,7 +77,7 @@ async def computed(
 
 
 def drawn_us(k: int, *, candidates: int = 0) -> float:
-    """About how long k arms take that are drawn one after the other, each among so many."""
+    """The expected time of k draws one after the other, each from so many arms."""
     return k * (_PLACE_US + 0.02 * candidates)
 
 

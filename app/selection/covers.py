@@ -1,9 +1,8 @@
 """Covers of a catalogue: k arms such that every arm is near one of them.
 
-A cover is found by greedy k-center, the longest arm first. It is a function of the catalogue's version, of k
-and of the filter, so every process makes the same one. It is made when it is first asked for, and again in
-the background after the catalogue has changed; until then the old one serves. Of many arms it is that of an
-even sample.
+A cover is found by greedy k-center, the longest arm first. Catalogue version, k and filter determine the
+cover, so every process makes the same one. The first choice makes the cover, and a background task a new one
+after changes of the catalogue; until then the old one serves. Large catalogues are covered by an even sample.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class _Cover:
 class Covers:
     """The covers of all catalogues and filters, within ``COVERS_BYTES``. For the event loop.
 
-    One is made again after ``refresh_s`` and ``cooldown`` times what making it took. ``most_reads``: see
-    ``center_ids``.
+    A cover is made again after ``refresh_s`` and ``cooldown`` times its last computing time. ``most_reads``:
+    see ``center_ids``.
     """
 
     def __init__(
@@ -63,11 +62,10 @@ class Covers:
     async def of(
         self, catalogue: Catalogue, arm_filter: Filter | None, arms: LearnerSnapshot, count: int
     ) -> Sequence[str]:
-        """Ids of ``count`` arms that cover those of ``arms``, the arms of the catalogue that ``arm_filter``
-        lets in.
+        """Ids of ``count`` arms that cover ``arms``, the arms of the catalogue under ``arm_filter``.
 
-        Awaits nothing but for the first of a catalogue and a filter, and for arms of one request. Some may be
-        gone by now.
+        Awaits only the first cover of a catalogue and a filter, and covers of one request's arms. Some arms
+        may be gone by now.
         """
         if arms.plain.whole.is_of_one_request:
             return await REQUESTS.run(partial(center_ids, arms.plain, count, self.most_reads))
@@ -93,16 +91,15 @@ class Covers:
 
 
 def center_ids(arms: Snapshot, k: int, most_reads: int = MOST_READS) -> list[str]:
-    """Ids of ``k`` centres, the longest arm first: among the first choices it is what rewards tell most of.
+    """Ids of ``k`` centres, the longest arm first: rewards of long arms teach most in the first choices.
 
-    Cost: n d k reads; of an even sample of the n arms when that is more than ``most_reads``, or with a filter
+    Cost: n d k reads; an even sample of the n arms is used beyond ``most_reads``, or with a filter
     more than ``MOST_FILTERED_READS``.
     """
     rows = arms.eligible()
     most = MOST_FILTERED_READS if arms.is_filtered else most_reads
     step = -(-len(rows) * arms.table.dim * max(k, LEAST_COUNTED) // most)
-    # In even steps over the revisions: a sample that is the same in every process without a seed that all
-    # must share.
+    # In even steps over the revisions: the same sample in every process, without a common seed.
     rows = rows[:: max(step, 1)]
     if not len(rows):
         return []

@@ -34,7 +34,9 @@ INLINE_ARMS = 10_000  # of a version: some milliseconds
 
 @dataclass(frozen=True, slots=True)
 class EngineHead:
-    """The arms of largest effect of a version, of a catalogue in an engine, as they were when it came."""
+    """The arms of largest effect of a version, of a catalogue in an engine, as of the arrival of the
+    version.
+    """
 
     catalogue: str
     version: int
@@ -44,8 +46,8 @@ class EngineHead:
 class EffectTables:
     """The effects of bandits, each of one version, and of one table where the arms are in memory.
 
-    ``capacity_bytes`` bounds the memory of those by rows, that of directions, and that of heads. Effects of
-    a version of more than ``inline_arms`` are laid out in a thread. For the event loop.
+    ``capacity_bytes`` bounds the memory of effects by rows, of directions, and of heads, each. Versions of
+    more than ``inline_arms`` are laid out in a thread. For the event loop.
     """
 
     def __init__(self, *, capacity_bytes: int, inline_arms: int = INLINE_ARMS) -> None:
@@ -57,9 +59,9 @@ class EffectTables:
         self._reading: dict[str, asyncio.Task[None]] = {}
 
     async def of(self, bandit: Bandit, arms: LearnerSnapshot) -> ArmEffects | None:
-        """Those of a bandit as it is served; None: it has none.
+        """The effects of a bandit, by rows; None: without effects.
 
-        Awaits nothing but for the first choices with a version of many arms.
+        Awaits only in the first choices with a version of many arms.
         """
         version = bandit.effects
         if version is None:
@@ -119,7 +121,7 @@ class EffectTables:
         return bandit.seen(arms), effects
 
     def of_few(self, bandit: Bandit, arms: LearnerSnapshot) -> ArmEffects | None:
-        """As ``of``, of some hundred arms that are in memory for one choice."""
+        """As ``of``, for some hundred arms in memory for one choice."""
         if bandit.effects is None:
             return None
         weights = np.array((1.0,) if bandit.weighing is None else bandit.weighing.weights)
@@ -127,7 +129,7 @@ class EffectTables:
         return of_few.only_of_catalogue(arms.plain.table)
 
     def _head(self, bandit: Bandit, index: EngineIndex, version: EffectVersion) -> Snapshot | None:
-        """The head that is here, of this version or of another; a newer one is read meanwhile."""
+        """The head in memory, of this version or of another; a newer one is read meanwhile."""
         held = self._heads.get(bandit.uid)
         if held is not None and held.catalogue != index.uid:
             held = None
@@ -155,7 +157,7 @@ def described(dim: int, arms: Sequence[StoredArm]) -> Snapshot:
 
 
 def head_size(dim: int) -> int:
-    """The most arms that the head of a catalogue in an engine has."""
+    """The most arms in the head of a catalogue in an engine."""
     return max(1, min(MOST_HEAD, HEAD_NUMBERS // dim))
 
 

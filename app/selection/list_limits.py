@@ -1,11 +1,11 @@
-"""How many arms of one choice may share a value of a field, counted while its places are filled.
+"""Limits on the arms of one choice with the same value of a field, counted while its places are filled.
 
 Notation
-    n           rows that are considered
-    v           pairs of such a row and a value that it has in a limited field
-    remaining   of a value: how many more arms of it may be taken
+    n           considered rows
+    v           pairs of such a row and one of its values in a limited field
+    remaining   of a value: number of further arms allowed
 
-Arms count when they are taken: pinned arms first. An arm without the field is never blocked.
+Taken arms count: pinned arms first. An arm without the field is never blocked.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _FIRST = 64  # rows that are looked at together
 
 
 class Limit(Protocol):
-    """How many more arms one choice may have of each of some groups. An arm is in any number of groups.
+    """A limit on the arms of one choice in each of some groups. An arm is in any number of groups.
 
-    ``field``: of metadata, by whose values the arms are grouped; None: by something else.
+    ``field``: of metadata, with a group for each value; None: other groups.
     """
 
     @property
@@ -62,7 +62,7 @@ class AtMost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CappedValues:
-    """How many more arms there may be of some values of ``field``; of its other values any number."""
+    """A limit on the arms of some values of ``field``; other values are unlimited."""
 
     field: str
     left: Sequence[tuple[Value, int]]
@@ -85,9 +85,9 @@ class Limits:
         return replace(self, taken=np.concatenate((self.taken, rows)))
 
     def take_allowed(self, rows: Rows, most: int) -> Rows:
-        """The positions of those that may be taken, at most ``most``, when ``rows`` are asked in their order.
+        """The positions of the allowed rows, at most ``most``, taken in the order of ``rows``.
 
-        Cost: O(n + v) of the rows up to the last one, in blocks of them that grow.
+        Cost: O(n + v) of the rows up to the last one, in growing blocks.
         """
         # Blocks grow: mostly the first rows suffice, and their values alone are read.
         limits, start, size, allowed = self, 0, max(_FIRST, OVERSAMPLING * most), NO_ROWS
@@ -100,24 +100,24 @@ class Limits:
         return allowed
 
     def over(self, rows: Rows) -> AllowedRows:
-        """Which of ``rows`` may be taken next."""
+        """The next allowed rows, out of ``rows``."""
         return AllowedRows(self, rows)
 
 
 class AllowedRows:
-    """Which of some distinct rows may be taken next. ``barred``: of each, that it may not be (n,).
+    """The state of some distinct rows: allowed next, or barred. ``barred``: true of rows that may not be
+    taken (n,).
 
-    To make it costs O(n + v). So do all calls of ``take`` together: a value that is full bars its rows once.
+    Costs O(n + v) to make, and O(n + v) for all calls of ``take`` together: a full value bars its rows once.
     """
 
     def __init__(self, limits: Limits, rows: Rows) -> None:
         remaining, positions, codes = self._pairs(limits, rows)
-        # One memory, seen in two ways: numpy writes to it, and ``bytearray.find`` finds the next row that may
-        # be taken.
+        # One memory, seen in two ways: numpy writes, and ``bytearray.find`` finds the next allowed row.
         self._bytes = bytearray(len(rows))
         self.barred = np.frombuffer(self._bytes, dtype=np.bool_)
         self.barred[positions[remaining[codes] <= 0]] = True
-        # A value bars nothing if all that have it may be taken.
+        # A value bars nothing if all its arms may be taken.
         is_scarce = (np.bincount(codes, minlength=len(remaining)) > remaining) & (remaining > 0)
         is_limited = is_scarce[codes]
         positions, codes = positions[is_limited], codes[is_limited]
@@ -135,7 +135,7 @@ class AllowedRows:
 
     @staticmethod
     def _pairs(limits: Limits, rows: Rows) -> tuple[Rows, Small, Small]:
-        """How many remain of every value, and the pairs: positions of rows, and values."""
+        """The remaining numbers of all values, and the pairs: positions of rows, and values."""
         taken_count = len(limits.taken)
         both = np.concatenate((limits.taken, rows)) if taken_count else rows
         positions: list[Small] = []
@@ -160,7 +160,7 @@ class AllowedRows:
         return np.concatenate(remaining), np.concatenate(positions), np.concatenate(codes)
 
     def take(self, position: int) -> Rows:
-        """Count the row at this position; returns the positions that this bars, itself first."""
+        """Count the row at this position; return the newly barred positions, its own first."""
         self.barred[position] = True
         codes = self._codes_of[self._codes_from[position] : self._codes_from[position + 1]]
         if not len(codes):
@@ -185,10 +185,10 @@ class AllowedRows:
 
 @dataclass(frozen=True, slots=True)
 class LimitedSolver:
-    """The best arms of ``solver`` that the limits allow.
+    """The best arms of ``solver`` within the limits.
 
-    It is asked for more while too few are, at last for all arms in order. Cost: a few times that of ranking
-    all arms at most.
+    While too few arms are allowed the solver is asked for more, at last for all arms in order. Cost: at most
+    a few rankings of all arms.
     """
 
     arms: LearnerSnapshot

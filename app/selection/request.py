@@ -31,10 +31,10 @@ Group = Literal["policy", "holdout"]
 def group_of(bandit: str, unit: str, rule: HoldoutRule) -> Group:
     """The group of a unit. Cost: one HMAC-SHA256, about a microsecond.
 
-    The holdout is a share of the keys, or of the decisions of a global bandit, that is served without the
-    policy, to compare with. A unit that is in it stays in it while the share is the same or grows, on every
-    process and after restarts: the group is a hash of the bandit's name and of the unit, which anybody can
-    compute (docs/changing.md).
+    The holdout is a share of the keys, or of the decisions of a global bandit, served without the policy, for
+    comparison. A unit of the holdout stays there while the share is the same or grows, on every process and
+    after restarts: the group is a hash of the bandit's name and of the unit, computable by anybody
+    (docs/changing.md).
 
         scope       unit
         per_key     the key
@@ -44,23 +44,24 @@ def group_of(bandit: str, unit: str, rule: HoldoutRule) -> Group:
 
 
 class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for. ``selection`` is what the policy is asked of it.
+    """The request of a choice. ``selection`` is its request to the policy.
 
-    ``key``         whose learner chooses; None: of a global bandit
-    ``k``           how many arms, pinned ones included
+    ``key``         the key of the learner; None: of a global bandit
+    ``k``           number of arms, pinned ones included
     ``exclude``     ids of arms that are not eligible
     ``event_id``    the same request for the same event of a key gets the same choice again
-    ``seed``        of what is drawn; None: another one each time
-    ``activate``    False: the decision is deferred, and can be rewarded once it was activated
+    ``seed``        of the draws; None: another one each time
+    ``activate``    False: the decision is deferred, and can be rewarded after its activation
     ``arms``        these, in this order, instead of a choice by the policy: a baseline
-    ``arm_filter``  which arms are eligible, besides what the bandit demands of all
-    ``rules``       pins, how many arms may share a value, how different they are
-    ``context``     as it was sent, where the bandit has one
-    ``include``     what comes with the arms of the answer (``choice``)
-    ``visitor``     whom a global bandit with a frequency cap shows it to
+    ``arm_filter``  filter of eligible arms, in addition to the bandit's own
+    ``rules``       pins, limits of arms with one value, diversity
+    ``context``     as sent, where the bandit has one
+    ``include``     additions to the arms of the answer (``choice``)
+    ``visitor``     the visitor of a global bandit with a frequency cap
     ``weights``     of signals, over those of the bandit
-    ``owner``       the visitor whose pass it came with
-    ``candidates``  the only arms that it is for, some of which it may bring; None: those of the catalogue
+    ``owner``       the visitor of the pass of the request
+    ``candidates``  the only arms of the request, in the catalogue or brought along; None: those of the
+                    catalogue
     ``ranks``       all candidates come with the answer, ranked
     """
 
@@ -83,12 +84,12 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def event(self) -> str | None:
-        """The name of its event in the store: of those that came with a pass each visitor has its own."""
+        """The name of its event in the store: events with a pass are separate for each visitor."""
         return None if self.event_id is None else event_name(self.event_id, self.owner)
 
     def without(self, shown: Sequence[str]) -> ChooseRequest:
         """The request for other arms than these. A pin of one of them is left out, and the policy chooses for
-        its place, as for a pin that a quota or a cap refuses.
+        its place, as for a pin refused by a quota or a cap.
         """
         if not shown:
             return self
@@ -107,7 +108,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         seed: int | None = None,
         candidates: CandidateList | None = None,
     ) -> ChooseRequest:
-        """The request of a logged choice, without its context. ``arm_filter``: that of ``asked``."""
+        """The request of a logged choice, without its context. ``arm_filter``: the filter of ``asked``."""
         rules = NO_RULES
         if asked.pins or asked.at_most or asked.diverse is not None:
             pins, at_most = [Pin(*pin) for pin in asked.pins], [AtMost(*limit) for limit in asked.at_most]
@@ -134,7 +135,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         time_ms: int,
         dry_run: bool = False,
     ) -> SelectionRequest:
-        """What is asked of the policy, before any constraint. ``context``: as it was encoded."""
+        """The request to the policy, before any constraint. ``context``: as encoded."""
         return SelectionRequest(
             bandit=bandit,
             learner=learner,
@@ -150,19 +151,20 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def group(self, bandit: Bandit, decision_id: str) -> Group | None:
-        """How it is served: see ``group_of``. None without a holdout, and of a baseline that it asks for."""
+        """The group of the request: see ``group_of``. None without a holdout, and for a requested
+        baseline.
+        """
         rule = bandit.record.holdout
         if rule is None or self.arms is not None:
             return None
         if self.key is not None:
             return group_of(bandit.name, self.key, rule)
-        # The event first: a request that is sent again has another decision id, and must be in the same
-        # group.
+        # The event first: a repeated request has another decision id, and must be in the same group.
         unit = self.event_id or (decision_id if self.seed is None else f"seed {self.seed}")
         return group_of(bandit.name, unit, rule)
 
     def logged(self) -> bytes | None:
-        """What the decision log keeps of it: the inverse of ``of``, as in ``LogPart``."""
+        """The part of the request in the decision log: the inverse of ``of``, as in ``LogPart``."""
         is_plain = self.k == 1 and not self.exclude and self.event_id is None
         if is_plain and self.arms is None and self.arm_filter is None and self.rules is NO_RULES:
             return None  # as ``asked_bytes`` finds too, of most requests
@@ -181,11 +183,11 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def digest(self, context: Numbers32 | None) -> bytes:
-        """16 bytes that are the same for the same request; ``context``: as it was encoded.
+        """16 bytes, the same for the same request; ``context``: as encoded.
 
-        The order of exclusions and of the parts of a filter does not matter. Key and event are not in it:
-        choices are kept by them. Nor is ``include``, which changes no choice.
-        Cost: some microseconds, and a millisecond for 10,000 exclusions.
+        The order of exclusions and of the parts of a filter does not matter. Key and event are left out:
+        choices are kept by them. Nor is ``include``, which changes no choice. Cost: some microseconds, and a
+        millisecond for 10,000 exclusions.
         """
         asked: tuple[object, ...] = (
             self.k,

@@ -1,12 +1,11 @@
-"""Rules of one choice: arms pinned to places, how many arms may share a value, and how different arms are.
+"""Rules of one choice: arms pinned to places, limits of arms with one value, and diversity.
 
 Arms are taken in the order of the policy. An arm is passed over when one of its values already has as many
-arms as the rule allows (``limits``). Pinned arms count first. An arm that lacks the field is never passed
-over.
+arms as the rule allows (``limits``). Pinned arms count first. An arm without the field is never passed over.
 
-``diverse`` reorders what is left by maximal marginal relevance: each place takes the arm of largest (1 - w)
-relevance - w s, where s is its largest similarity to the arms above it. Pinned arms count as if all of them
-stood above.
+``diverse`` reorders the remaining arms by maximal marginal relevance: each place takes the arm of largest (1
+- w) relevance - w s, where s is its largest similarity to the arms above it. Pinned arms count as if all of
+them stood above.
 
 Notation
     m, k        arms of the shortlist, places of the list
@@ -49,13 +48,13 @@ class Diverse:
 
 
 def shortlist_of(k: int) -> int:
-    """How many arms compete for k places."""
+    """The number of arms competing for k places."""
     return max(MIN_SHORTLIST, OVERSAMPLING * k)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiverseSolver:
-    """The best arms of ``solver``, put in order one after the other. ``pinned``: rows that stand already."""
+    """The best arms of ``solver``, put in order one after the other. ``pinned``: rows placed already."""
 
     arms: LearnerSnapshot
     solver: MipsSolver

@@ -1,4 +1,4 @@
-"""What a policy is given (request, snapshot, candidates) and what it answers (ranking, selection).
+"""The input of a policy (request, snapshot, candidates) and its answer (ranking, selection).
 
 They are msgspec structs: three are made for every choice, in a fifth of the time of a frozen dataclass.
 """
@@ -30,21 +30,21 @@ from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 
 
 class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
-    """One choice that is to be made.
+    """One choice to make.
 
-    ``k``         how many arms, besides those that are pinned
-    ``exclude``   ids of arms that are not eligible; unknown ids are ignored
-    ``arm_filter``    which arms are eligible; None: all
-    ``pins``      arms that stand at their places already, and are not chosen as well
-    ``diverse``   how different the arms of a list are
-    ``rng``       everything random is drawn from it
-    ``time_ms``   when the decision is made, since 1970; of a choice that is made again, when it was made
+    ``k``         number of arms, besides pinned ones
+    ``exclude``   ids of excluded arms; unknown ids are ignored
+    ``arm_filter``    filter of the eligible arms; None: all
+    ``pins``      arms at their places already, not to be chosen
+    ``diverse``   the rule for diverse lists
+    ``rng``       the source of everything random
+    ``time_ms``   time of the decision, since 1970; in a repetition, of the original decision
     ``arms``      ids of the arms to serve, in this order: of a baseline alone
-    ``seeded``    whether ``rng`` is of a seed: then the same arms give the same answer on every process
-    ``context``   as it was encoded; None: the bandit has none
+    ``seeded``    True: ``rng`` is of a seed, so the same arms give the same answer on every process
+    ``context``   as encoded; None: without a context
     ``quotas``    those of the bandit at one moment: arms of a used-up quota are not eligible
-    ``limits``    how many arms it may have of each of some groups, pinned arms included
-    ``candidates``    the only arms that it may have; None: all of the catalogue
+    ``limits``    limits on the arms of some groups, pinned arms included
+    ``candidates``    the only allowed arms; None: all of the catalogue
     ``dry_run``   nothing is decided: no state of a learner is kept
     """
 
@@ -67,11 +67,11 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def whole(self) -> Snapshot:
-        """All arms that it is for, before any constraint."""
+        """All arms of the request, before any constraint."""
         return self.bandit.catalogue.index.snapshot() if self.candidates is None else self.candidates
 
     async def eligible(self, filtered: FilteredSnapshots) -> Snapshot:
-        """The arms that filter and quotas let in. Awaits nothing for what is known. Raises Unavailable."""
+        """The arms within filter and quotas. Awaits nothing for known filters. Raises Unavailable."""
         if self.candidates is None:
             arms = await filtered.of(self.bandit.catalogue, self.arm_filter)
         else:
@@ -84,28 +84,28 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def narrows(self) -> bool:
-        """Whether it is for some arms of the catalogue only, or for few of a kind."""
+        """Return whether the request is for some arms of the catalogue only, or has limits."""
         return self.is_for_some or bool(self.limits)
 
     @property
     def is_for_some(self) -> bool:
-        """Whether it is for some arms of the catalogue only, exclusions apart."""
+        """Return whether the request is for some arms of the catalogue only, exclusions apart."""
         return self.arm_filter is not None or self.quotas is not None or self.candidates is not None
 
     def excluded(self, arms: LearnerSnapshot) -> Rows:
-        """The rows of ``exclude``, and of the arms that are pinned, each once."""
+        """The rows of ``exclude``, and of the pinned arms, each once."""
         if not self.exclude and not self.pins:
             return NO_ROWS
         return arms.rows_of(dict.fromkeys((*self.exclude, *self.pinned)))
 
     def limits_among(self, arms: LearnerSnapshot) -> Limits | None:
-        """How many of these arms may be chosen, besides those that are pinned; None: any number."""
+        """The limits on these arms, besides the pinned ones; None: any number."""
         if not self.limits:
             return None
         return Limits(self.limits, arms.plain, arms.plain.whole.rows_of(self.pinned))
 
     def limited(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
-        """``solver``, within the rules: what the limits allow, and of that different arms."""
+        """``solver``, within the rules: limits first, then diversity."""
         limits = self.limits_among(arms) if self.limits else None
         if limits is not None:
             solver = LimitedSolver(arms, solver, limits)
@@ -120,16 +120,16 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def searched(self) -> int:
-        """How many arms a search is asked for."""
+        """The number of arms to search."""
         return self.k if self.diverse is None else shortlist_of(self.k)
 
 
 class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
-    """A learner and a catalogue at the same time: what it knows, and the arms as it sees them.
+    """A learner and a catalogue at the same time: the posterior, and the arms in the learner's features.
 
-    ``posterior`` is the one for the context of the request: of the query that the arms are searched with.
-    ``theta``: of a bandit whose arms learn, what the learner expects there (d',), of signals each (d', J).
-    ``effects``: what its arms have beyond their features; None: nothing.
+    ``posterior`` is for the context of the request, and gives the query for the search. ``theta``: of a
+    bandit whose arms learn, the learner's estimate there (d',), of signals each (d', J). ``effects``: effects
+    of its arms; None: nothing.
     """
 
     posterior: Posterior
@@ -157,7 +157,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.index.version, theta)
 
     def expected(self, rows: Rows) -> Matrix | None:
-        """What the learner expects of the features of arms, of each signal; None without arm effects.
+        """The learner's expectation of each signal by the features of arms; None without arm effects.
 
         Shapes: (n,) -> (n, J).
         """
@@ -171,21 +171,21 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         return expected if expected.ndim > 1 else expected[:, None]
 
     async def among(self, filtered: FilteredSnapshots, request: SelectionRequest) -> ReadSnapshot:
-        """This snapshot, of the arms that a request may have. Awaits nothing for what is known."""
+        """This snapshot, of the allowed arms of a request. Awaits nothing for known filters."""
         bandit, arms = request.bandit, await request.eligible(filtered)
         version = bandit.catalogue.index.version
         return msgspec.structs.replace(self, arms=bandit.seen(arms), catalogue_version=version)
 
 
 class Candidates(msgspec.Struct, frozen=True, eq=False):
-    """The arms that one choice may take, as its learner sees them, and how a policy asks for them.
+    """The allowed arms of one choice, in its learner's features, and the search for policies.
 
-    ``arms``      what filters and quotas leave of the catalogue
-    ``exclude``   rows of ``arms`` that may not be taken: exclusions, and arms that are pinned
-    ``limits``    how many arms of some groups may be taken; None: any number. ``search`` keeps to them, a
-                  policy that ranks by itself as ``Policy.rank`` says
-    ``effects``   of the arms, beyond their features; None: there are none. ``search`` knows them
-    ``request``   what is asked for
+    ``arms``      arms of the catalogue within filters and quotas
+    ``exclude``   barred rows of ``arms``: exclusions and pinned arms
+    ``limits``    limits on the arms of some groups; None: any number. ``search`` keeps to them; a policy with
+                  its own ranking does so by ``Policy.rank``
+    ``effects``   of the arms, beyond their features; None: no effects. ``search`` adds them
+    ``request``   the request of the choice
     """
 
     request: SelectionRequest
@@ -208,13 +208,13 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def size(self) -> int:
-        """How many there are, besides those that limits do not allow."""
+        """The number of arms, without the excluded ones."""
         return self.arms.size - len(self.exclude)
 
     def search(self, query: Vector, k: int) -> TopK:
-        """The k arms of largest x.query that may be taken together, the best first, by the index.
+        """The k arms of largest x.query allowed together, the best first, by the index.
 
-        Shapes: query (D,), of what the learner sees. Cost: a search; a few rankings of all arms at most,
+        Shapes: query (D,), in the learner's features. Cost: a search; a few rankings of all arms at most,
         where limits leave few.
         """
         solver = self.with_effects(self.arms, self.arms)
@@ -225,7 +225,7 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
         return solver if self.effects is None else EffectSolver(arms, solver, self.effects)
 
     def effects_of(self, rows: Rows) -> Vector:
-        """What arms have beyond their features. Shapes: (n,) -> (n,)."""
+        """The effects of arms, beyond their features. Shapes: (n,) -> (n,)."""
         if self.effects is None:
             return np.zeros(len(rows))
         return self.effects.worth(self.arms, rows)
@@ -235,16 +235,16 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
         return self.arms.eligible(self.exclude)
 
     def firsts(self) -> Rows:
-        """Those that may stand first, in no order (n,). Cost: O(K)."""
+        """The rows allowed in first place, in no order (n,). Cost: O(K)."""
         rows, limits = self.scan(), self.limits
         return rows if limits is None else rows[~limits.over(rows).barred]
 
 
 class Ranking(msgspec.Struct, frozen=True, eq=False):
-    """What a policy ranks: arms with their scores, in the unit of rewards.
+    """The ranking of a policy: arms with their scores, in the unit of rewards.
 
     ``propensities``: the probability of each arm given those before it, where the policy knows it.
-    ``drawn``: whether the scores are drawn values, x.theta~.
+    ``drawn``: True: the scores are drawn values, x.theta~.
     """
 
     hits: TopK
@@ -265,7 +265,7 @@ class Drawn(msgspec.Struct, frozen=True, eq=False):
 
 
 class Selection(Ranking, frozen=True, eq=False, kw_only=True):
-    """The arms that a policy has chosen, as rows of ``snapshot``; best first, or as drawn."""
+    """The arms chosen by a policy, as rows of ``snapshot``; best first, or as drawn."""
 
     snapshot: ReadSnapshot
 
@@ -289,7 +289,7 @@ class Measured(NamedTuple):
 
 
 def measured(request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows) -> Measured:
-    """What is estimated of each row, in the unit of rewards. ``rows``: of ``snapshot``.
+    """The estimate of each row, in the unit of rewards. ``rows``: of ``snapshot``.
 
     Cost: n d^2 multiply-adds; n d D in a context, of learners of D numbers.
     """

@@ -1065,7 +1065,7 @@ class Learner:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How many arms are in a stage. Stage s holds widths of at most 2^-s."""
+    """The number of arms in a stage. Stage s holds widths of at most 2^-s."""
 
     stage: int
     size: int
@@ -1073,7 +1073,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """What elimination has left of the arms. ``threshold``: None without arms."""
+    """The stages of elimination, and the number of eliminated arms. ``threshold``: None without arms."""
 
     stages: tuple[Stage, ...]
     eliminated: int
@@ -1435,7 +1435,7 @@ class LearnedReward:
 
 @dataclass(frozen=True, slots=True)
 class ArmRevision:
-    """The features that an arm has, or had, at a revision. Revisions ascend within a catalogue."""
+    """The features of an arm at a revision. Revisions ascend within a catalogue."""
 
     id: str
     revision: int
