@@ -69,6 +69,7 @@ def _encoder_of(bandit: Bandit, kind: FormatName) -> RowEncoder:
         learned=bandit.record.prior == "learned",
         effects=bandit.record.arm_effects == "auto",
         places=bandit.record.position == AUTO,
+        ages=bandit.record.arm_effects == "auto" and signals is None,
         agreement=bandit.record.holdout is not None and bandit.record.holdout.is_of_caller,
     )
     return ParquetEncoder(schema)

@@ -6,7 +6,8 @@ A row read back is the row as JSON, with these exceptions: ``timestamp`` of a de
 is its ``time`` as a timestamp of UTC; ``filter``, ``weights`` and ``barred``, whose shapes vary, are JSON
 text. A bandit without signals has neither ``weights`` nor the ``signal`` of rewards; ``revised`` is there
 only where the last reward counts, ``prior_version`` only with a learned prior, ``agreement`` only with a
-holdout of candidates, ``examined`` and ``weight`` of arms only where places are learned.
+holdout of candidates, ``examined`` and ``weight`` of arms only where places are learned, ``age`` only with
+arm effects of one reward.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ def schema_of(
     learned: bool = False,
     effects: bool = False,
     places: bool = False,
+    ages: bool = False,
     agreement: bool = False,
 ) -> Any:
     """The columns of a bandit with signals, where the last reward counts, with a prior or arm effects, which
-    learns of places, with a holdout that serves candidates.
+    learns of places and of ages, with a holdout that serves candidates.
     """
     arm = [
         ("id", pa.string()),
@@ -68,6 +70,7 @@ def schema_of(
         ("propensity", pa.float64()),
         ("pinned", pa.bool_()),
         *[(name, pa.float64()) for name in _OF_PLACES if places],
+        *[("age", pa.float64())] * ages,
         *[(name, pa.list_(pa.float64())) for name in _OF_SIGNALS if effects],
     ]
     reward = [

@@ -2,9 +2,11 @@
 
 # ruff: noqa: F401, F811 - fixtures are imported
 
+import io
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from test_arm_effects import (
     FEATURES,
@@ -152,6 +154,9 @@ async def test_what_is_new_is_learned_to_be_better_and_chosen_by_that(api: Api):
         assert arm["age"] == at_age.effect == by_id[arm["id"]]["age"]
         assert arm["effect"] == pytest.approx(own[arm["id"]] + arm["age"], abs=1e-6)
         assert by_id[arm["id"]]["effect"] == pytest.approx(arm["effect"], abs=1e-6)
+    data = (await api.call("GET", f"{BANDIT}/log/export?format=parquet")).content
+    exported = pq.read_table(io.BytesIO(data)).to_pylist()[-1]
+    assert [arm["age"] for arm in exported["arms"]] == [arm["age"] for arm in row["arms"]]
     # A new arm is served as one, before the next fit.
     await api.put_arms("c", {"fresh": FEATURES["a7"].tolist()})
     (arm,) = (await api.choose("b", key="u1", candidates=["fresh"], dry_run=True))["arms"]

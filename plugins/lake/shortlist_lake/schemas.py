@@ -24,6 +24,7 @@ _ARM = pa.struct(
         ("effect", pa.list_(pa.float64())),
         ("examined", pa.float64()),
         ("weight", pa.float64()),
+        ("age", pa.float64()),
     ]
 )
 _NUMBERS = pa.list_(pa.float32())

@@ -61,7 +61,7 @@ def _decisions(rows: Sequence[Any]) -> Any:
             (
                 *(arm.id, revision, arm.place, arm.score, arm.propensity, arm.pinned),
                 *(_listed(getattr(arm, name, None)) for name in ("expected", "effect")),
-                *(getattr(arm, name, None) for name in ("examined", "weight")),
+                *(getattr(arm, name, None) for name in ("examined", "weight", "age")),
             )
             for arm, revision in zip(row.arms, of.revisions, strict=True)
         ]
