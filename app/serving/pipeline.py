@@ -42,7 +42,7 @@ from app.serving.constraints.base import (
     narrowed,
 )
 from app.serving.constraints.requested import with_pins
-from app.serving.no_arms import NONE_IS_ELIGIBLE, refusal
+from app.serving.no_arms import refusal
 from app.serving.turns import Turns
 from app.storage.types import LearnerId
 
@@ -254,7 +254,7 @@ class Pipeline:
         chooser, substitute = who_chooses(request, group)
         if not request.bandit.is_settled:
             # There was no arm at the beginning.
-            raise no_arms(request.bandit.catalogue, request.arm_filter, NONE_IS_ELIGIBLE)
+            raise no_arms(request.bandit.catalogue, None)
         selection = await chooser.choose(self._dependencies, request)
         if request.pins:
             selection = with_pins(request, selection)

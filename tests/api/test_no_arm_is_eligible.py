@@ -61,5 +61,8 @@ async def test_a_key_that_had_all_arms_is_told_of_repeats(api: Api, by: str):
 async def test_a_catalogue_without_arms_is_told_of(api: Api):
     await api.catalogue("c", {}, dim=2)
     await api.bandit("b", "c")
-    assert await reason(api, {}) == "the catalogue has no arms"
+    await api.ok("PUT", "/v1/bandits/as_asked", {"catalogue": "c", "policy": "sub_ts"}, 201)
+    for name in ("b", "as_asked"):
+        document = await api.refused("POST", f"/v1/bandits/{name}/choose", {}, status=409, code="no_arms")
+        assert document["detail"] == "the catalogue has no arms"
     assert await reason(api, {"filter": {"price": 7}}) == "the catalogue has no arms"
