@@ -7,7 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_arm_effects import (
+
+from api_client import Api, Json, running
+from app.fold.replay import compare
+from app.records.arm_sums import numbers_of, taken_off
+from app.rewards.tokens import decision_of, raw_of, text_of
+from app.storage.embedded.server import EmbeddedServer
+from bandit_with_effects import (
     ARMS,
     EFFECTS,
     FEATURES,
@@ -27,14 +33,7 @@ from test_arm_effects import (
     revisions_of,
     stored_sums,
 )
-
-from api_client import Api, Json, running
-from app.fold.replay import compare
-from app.records.arm_sums import numbers_of, taken_off
-from app.records.records import bytes_to_state
-from app.rewards.tokens import decision_of, raw_of, text_of
-from app.storage.embedded.server import EmbeddedServer
-from oracle import arm_sums, judged, key_moments
+from oracle import arm_sums, judged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_arm_effects import FEATURES, SIGNALS, begin, entries_of, make, play, revisions_of, stored_sums
 
 from api_client import Api, Json, running
 from app.catalogues.catalogues import MERGED_WITHIN_MS
 from app.fold.replay import compare
 from app.storage import redis_keys
 from app.storage.arm_effects import MERGED
+from bandit_with_effects import FEATURES, SIGNALS, begin, entries_of, make, play, revisions_of, stored_sums
 from oracle import arm_sums, judged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]

@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_arm_effects import (
+
+from api_client import Api
+from app.fold.replay import compare
+from app.records.records import bytes_to_state
+from bandit_with_effects import (
+    BANDIT,
     EFFECTS,
     FEATURES,
     KEYS,
@@ -22,15 +27,10 @@ from test_arm_effects import (
     revisions_of,
     stored_sums,
 )
-
-from api_client import Api, Json
-from app.fold.replay import compare
-from app.records.records import bytes_to_state
 from oracle import arm_sums, judged, key_moments
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
-BANDIT = "/v1/bandits/b"
 H = 3_600.0
 
 

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from test_arm_effects import (
+
+from api_client import Api, Json
+from app.fold.arm_sums import ages_of
+from app.fold.replay import compare
+from app.records.age_sums import AgeSums
+from app.records.records import bytes_to_state, unpack
+from app.rewards.tokens import decision_of, raw_of
+from app.storage.types import OF_REQUEST
+from bandit_with_effects import (
+    BANDIT,
     FEATURES,
     KEYS,
     PATH,
@@ -21,20 +30,11 @@ from test_arm_effects import (
     revisions_of,
     stored_sums,
 )
-
-from api_client import Api, Json
-from app.fold.arm_sums import ages_of
-from app.fold.replay import compare
-from app.records.age_sums import AgeSums
-from app.records.records import bytes_to_state, unpack
-from app.rewards.tokens import decision_of, raw_of
-from app.storage.types import OF_REQUEST
 from oracle import arm_sums, judged, key_moments
 from shortlist.linear.ages import BINS, FROM_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
-BANDIT = "/v1/bandits/b"
 DAY_MS, DAY_BIN = 86_400_000, 7
 PAIRS = 210
 RNG = np.random.default_rng(104)

@@ -10,26 +10,25 @@ import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from test_arm_effects import (
-    FEATURES,
-    KEYS,
-    PATH,
-    REFRESH,
-    api,
-    begin,
-    check,
-    entries_of,
-    listed,
-    make,
-    stored_sums,
-)
 
 from api_client import Api, Json
 from app.decision_log.rows import Row
 from app.fold.replay import compare
 from app.records.place_sums import examined_at
 from app.rewards.tokens import decision_of, raw_of
-from oracle import arm_sums, judged
+from bandit_with_effects import (
+    BANDIT,
+    FEATURES,
+    KEYS,
+    PATH,
+    REFRESH,
+    api,
+    check,
+    entries_of,
+    listed,
+    make,
+)
+from oracle import judged
 from shortlist.linear import places
 from shortlist.linear.places import PlaceNumbers
 from shortlist_lake import tables
@@ -37,7 +36,6 @@ from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
-BANDIT = "/v1/bandits/b"
 TRUTH = np.array([1.0, 0.5, 0.25])
 WORTH = dict(zip(FEATURES, np.random.default_rng(5).uniform(0.3, 0.9, len(FEATURES)), strict=True))
 
