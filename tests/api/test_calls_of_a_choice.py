@@ -22,6 +22,14 @@ async def test_a_plain_choice_calls_few_functions(api: Api):
     await api.bandit("b", "c")
     for _ in range(3):
         await api.choose("b")
+    called, modules = min([await _called(api) for _ in range(5)], key=lambda found: found[0].total())
+    assert called["choosing._new_choice"] == 1
+    assert called.total() <= MOST_CALLS, "\n".join(f"{v} {k}" for k, v in called.items())
+    assert len(modules) <= MOST_MODULES, sorted(modules)
+
+
+async def _called(api: Api) -> tuple[Counter[str], set[str]]:
+    """The functions and modules of one choice. On a slow machine one may also read its learner anew."""
     called, modules, own = Counter[str](), set[str](), asyncio.current_task()
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -35,6 +43,4 @@ async def test_a_plain_choice_calls_few_functions(api: Api):
         await api.choose("b")
     finally:
         sys.setprofile(None)
-    assert called["choosing._new_choice"] == 1
-    assert called.total() <= MOST_CALLS, "\n".join(f"{v} {k}" for k, v in called.items())
-    assert len(modules) <= MOST_MODULES, sorted(modules)
+    return called, modules
