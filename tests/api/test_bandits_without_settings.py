@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 DIM, COUNT = 4, 30
 FEATURES = np.random.default_rng(7).standard_normal((COUNT, DIM)).astype(np.float32)
-THETA = np.random.default_rng(8).standard_normal(DIM)
 AUTO: Json = {"exploration": "auto", "ridge": "auto"}
 BOUNDS: Json = {"min": -8.0, "max": 8.0}
 
@@ -27,58 +26,6 @@ async def build(api: Api, name: str, *, by: float = 1.0, times: float = 1.0, **r
     reward = rest.pop("reward", BOUNDS)
     reward = reward | {bound: times * value for bound, value in reward.items() if bound in BOUNDS}
     await api.bandit(name, name, **{**AUTO, "reward": reward, **rest})
-
-
-async def anew(api: Api, name: str, **settings: Any) -> None:
-    """Seeds say the same of bandits of one name."""
-    await api.ok("DELETE", f"/v1/bandits/{name}", status=204)
-    await api.ok("DELETE", f"/v1/catalogues/{name}", status=204)
-    await build(api, name, **settings)
-
-
-async def played(api: Api, name: str, *, times: float = 1.0, rounds: int = 15, **request: Any) -> list[Any]:
-    """The arms that are chosen, their scores as they would be otherwise, and their propensities."""
-    rng, chosen = np.random.default_rng(9), list[Any]()
-    for step in range(rounds):
-        answer = await api.choose(name, k=3, seed=step, **request)
-        arms = [(arm["id"], arm["score"] / times, arm.get("propensity")) for arm in answer["arms"]]
-        chosen.append(arms)
-        rewards = []
-        for place in (0, 2):
-            arm = arms[place][0]
-            value = float(np.round(FEATURES[int(arm[1:])] @ THETA + rng.standard_normal(), 2).clip(-8, 8))
-            rewards.append({"decision": answer["decision"], "arm": arm, "value": times * value})
-        await api.reward(*rewards)
-    return chosen
-
-
-POLICIES: list[Json] = [
-    {"policy": "linear_ts"},
-    {"policy": "sub_ts", "scope": "per_key"},
-    {"policy": "sub_ts", "reward": {}},
-    {"policy": "linear_ts", "context": {"dim": 2}, "interactions": 3},
-    {"policy": "softmax", "temperature": "auto"},
-    {"policy": "igw", "gamma": "auto", "shortlist": 5},
-    {"policy": "sub_elim"},
-    {"policy": "linear_elim"},
-]
-
-
-@pytest.mark.parametrize("settings", POLICIES, ids=str)
-async def test_choices_do_not_depend_on_units(api: Api, settings: Json):
-    """To the bit, for powers of two."""
-    request: Json = {"context": [1.0, -0.5]} if "context" in settings else {}
-    if settings.get("scope") == "per_key":
-        request["key"] = "ann"
-    await build(api, "b", **settings)
-    expected = await played(api, "b", **request)
-    if settings.get("reward") == {}:  # before there is one, nothing says how large they are
-        expected[0] = [arm for arm, *_ in expected[0]]
-    await anew(api, "b", by=2.0**-20, times=2.0**7, **settings)
-    found = await played(api, "b", times=2.0**7, **request)
-    if settings.get("reward") == {}:
-        found[0] = [arm for arm, *_ in found[0]]
-    assert found == expected
 
 
 RATIOS = 4.0 ** np.arange(1.0, 14.0)
@@ -132,17 +79,6 @@ async def test_a_bandit_says_what_it_uses(api: Api):
     answer = await api.ok("PATCH", "/v1/bandits/b", {"exploration": 0.5, "ridge": 2})
     assert answer["used"] == {"ridge": 2, "noise": 1, "exploration": 0.5}
     assert (await api.learner("b"))["used"] == answer["used"]
-
-
-async def test_an_intercept_counts_in_ridge_and_noise(api: Api):
-    """What all arms have in common is one number more."""
-    await build(api, "b", policy="linear_ts", intercept=True)
-    await observe(api, "b")
-    constant = np.sqrt(SQUARE / DIM)
-    X = np.column_stack((FEATURES.astype(float), np.full(COUNT, constant)))[: len(VALUES)]
-    ridge, noise = of_evidence(X, np.array(VALUES), 8.0)
-    used = (await api.learner("b"))["used"]
-    assert used == {"ridge": pytest.approx(ridge), "noise": pytest.approx(noise), "exploration": 0.5}
 
 
 async def test_of_one_hot_arms_a_decision_says_something_of_few_numbers(api: Api):

@@ -205,18 +205,6 @@ async def test_draws_have_the_spread_that_exploration_gives_the_widths(api: Api)
         assert abs(errors.std() - 1.0) < 4 / np.sqrt(2 * len(errors))
 
 
-async def test_a_baseline_is_shown_without_draws(api: Api):
-    await build(api, policy="sub_ts")
-    slates = {"id": "s", "arms": ["a4", "a2", "a9"], "k": 2, "method": "icb", "epsilon": 0.5, "delta": 0.05}
-    await api.ok("POST", "/v1/slates", {**slates, "noise_range": 1, "seed": 1}, 201)
-    while not (pulls := await api.ok("POST", "/v1/slates/s/ask", {"count": 500}))["done"]:
-        results = [{"pull": pull["pull"], "total": float("a4" in pull["slate"])} for pull in pulls["pulls"]]
-        await api.ok("POST", "/v1/slates/s/tell", {"results": results})
-    answer, choice = await dry(api, k=2, baseline="s"), await api.choose("b", k=2, baseline="s")
-    assert plain(answer) == plain(choice)
-    assert {arm["draw"] for arm in answer["arms"]} == {None}
-
-
 async def test_it_eliminates_nothing(api: Api):
     """What a learner believed for a moment eliminates arms when a choice is made then; a dry run does not."""
     await api.catalogue("c", {"steady": [1.0, 0.0], "late": [0.0, 1.0]})

@@ -2,13 +2,12 @@
 
 import asyncio
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from api_client import Api, Json, running
+from api_client import Api, Json
 from app.policies import elimination_state
 from shortlist import confidence
 
@@ -203,22 +202,6 @@ async def test_a_dimension_that_makes_passes_too_long(api: Api):
     body = {"catalogue": "wide", "policy": "sub_elim"}
     await api.refused("PUT", "/v1/bandits/w", body, loc=["body", "policy"])
     await api.refused("GET", "/v1/bandits/w", status=404, code="not_found")
-
-
-@pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])
-async def test_after_a_restart_the_sets_are_those_of_the_posterior(
-    store_url: str, tmp_path: Path, policy: str
-):
-    async with running(store_url, tmp_path / "1") as api:
-        await build(api, policy, horizon=10**8, scope="per_key")
-        await teach(api, ARMS, 12, "x", key="ann")
-        before = await sets(api, "ann")
-        event = await api.choose("b", key="ann", event_id="e", seed=1)
-        chosen = (await api.choose("b", key="ann", seed=1))["arms"]
-    async with running(store_url, tmp_path / "2", empty=False) as api:
-        assert await sets(api, "ann") == before
-        assert (await api.choose("b", key="ann", seed=1))["arms"] == chosen
-        assert await api.choose("b", key="ann", event_id="e", seed=1) == event
 
 
 async def test_a_long_pass_blocks_nobody(api: Api, monkeypatch: pytest.MonkeyPatch):

@@ -114,18 +114,6 @@ async def test_few_eligible_arms_are_all_candidates(shared: Api):
         )
 
 
-async def test_pins_stand_and_limits_hold(shared: Api):
-    await build(shared, "rules")
-    rules = {"pin": [{"arm": "a7", "place": 2}], "at_most": [{"field": "part", "count": 1}]}
-    for answer in await many(shared, "rules", 100, k=4, rules=rules):
-        arms = answer["arms"]
-        assert len({int(arm["id"][1:]) % 4 for arm in arms}) == len(arms) == 4
-        assert (arms[1]["id"], arms[1]["pinned"], arms[1]["propensity"]) == ("a7", True, 1.0)
-    only = {"pin": [{"arm": "a7", "place": 1}]}
-    (arm,) = (await shared.choose("rules", rules=only))["arms"]
-    assert arm["id"] == "a7"
-
-
 async def test_without_gamma_all_candidates_are_alike_and_a_large_one_is_greedy(shared: Api):
     estimates = await build(shared, "uniform", gamma=0)
     seen = {answer["arms"][0]["propensity"] for answer in await many(shared, "uniform", 50)}
@@ -151,39 +139,3 @@ async def test_a_new_arm_is_a_candidate_when_it_is_among_the_best(shared: Api):
     found = Counter(answer["arms"][0]["id"] for answer in await many(shared, "grown", 100))
     assert "far" not in found
     assert found.most_common(1)[0][0] == max(estimates, key=lambda arm: estimates[arm])
-
-
-async def test_an_event_keeps_its_arms_and_its_propensities_and_is_rewarded(shared: Api):
-    await build(shared, "events")
-    first = await shared.choose("events", k=2, event_id="e")
-    await shared.observe("events", {"id": "later", "arm": "a9", "value": 50.0})
-    assert await shared.choose("events", k=2, event_id="e") == first
-    receipt = await shared.reward(
-        {"decision": first["decision"], "arm": first["arms"][0]["id"], "value": 1.0}
-    )
-    assert receipt["accepted"] == 1
-
-
-async def test_with_a_context_the_estimates_are_those_in_this_situation(shared: Api):
-    await shared.catalogue("situations", ARMS)
-    rest = {"policy": "igw", "gamma": GAMMA, "shortlist": SHORTLIST, "context": {"dim": 2}}
-    await shared.bandit("situations", "situations", **rest)
-    theta = np.array([0.5, -0.3, 0.2])
-    for number, (context, sign) in enumerate([([1.0, 0.0], 1.0), ([0.0, 1.0], -1.0)] * 10):
-        arm = f"a{number}"
-        value = sign * float(ARMS[arm] @ theta)
-        await shared.observe("situations", {"id": arm, "arm": arm, "value": value, "context": context})
-    best = []
-    for context in ([1.0, 0.0], [0.0, 1.0]):
-        ask: Json = {"context": context, "filter": {"number": {"$exists": False}}}
-        (whole,) = await many(shared, "situations", 1, k=40, **ask)
-        estimates = {arm["id"]: arm["score"] for arm in whole["arms"]}
-        answers = await many(shared, "situations", 400, k=3, **ask)
-        seen = {arm["id"] for answer in answers for arm in answer["arms"]}
-        assert SHORTLIST < len(seen) <= 2 * SHORTLIST
-        for answer in answers:
-            order = [arm["id"] for arm in answer["arms"]]
-            expected = propensities(estimates, order, seen)
-            assert [arm["propensity"] for arm in answer["arms"]] == pytest.approx(expected)
-        best.append(max(estimates, key=lambda arm: estimates[arm]))
-    assert best[0] != best[1]

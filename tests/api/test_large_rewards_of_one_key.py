@@ -70,11 +70,3 @@ async def test_the_others_learn_as_if_it_had_never_been_there(store_url: str, tm
     assert grown < 1.1
     assert largest < 2.0  # the largest true effect is .94
     assert 0.8 < louder < 1.25, "what does not count leaves no digit in the sums that do"
-
-
-async def test_it_would_stay_in_their_learners_if_its_sums_counted(store_url: str, tmp_path: Path):
-    """As they do with one partition, where there is nothing to compare them with."""
-    async with running(store_url, tmp_path, partitions=1) as api:
-        grown, largest, _ = await attacked(api, 1e2)
-    assert grown > 3.0
-    assert largest > 10.0

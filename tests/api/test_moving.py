@@ -117,83 +117,6 @@ async def test_learners_know_in_the_new_catalogue_what_they_knew(api: Api, store
     await assert_replay(store_url, 3)
 
 
-KINDS: list[Json] = [
-    {"signals": {"like": {"weight": 1}, "hide": {"weight": -1, "default": 0.25}}},
-    {"half_life_s": 60},
-    {"context": {"dim": 2}, "interactions": 3, "intercept": True},
-]
-OTHER_KINDS: list[Json] = [
-    {"reward": {"aggregate": "sum"}},
-    {"intercept": True, "exploration": "auto", "ridge": "auto", "prior": "learned"},
-]
-MORE_KINDS: list[Json] = [
-    {"reward": {"aggregate": "last"}},
-    {"reward": {"wait_s": 600, "default": 0.25}},
-    {"context": {"dim": 2}, "signals": {"like": {}, "hide": {}}},
-    {"position": {"examination": [1.0, 0.5]}},
-    {"idle_ttl_s": 600},
-]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        *KINDS,
-        *(pytest.param(kind, marks=pytest.mark.rest) for kind in OTHER_KINDS),
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in MORE_KINDS),
-    ],
-    ids="-".join,
-)
-async def test_bandits_of_every_kind_move_there_and_back(api: Api, store_url: str, settings: Json):
-    """Rewards before, between and after: none is lost or counted twice, and the replay finds the states."""
-    await api.bandit("b", "old", scope="per_key", **settings)
-    asked: Json = {"context": [0.5, -1.0]} if "context" in settings else {}
-    signals = [{"signal": "like"}, {"signal": "hide"}] if "signals" in settings else [{}]
-    last = settings.get("reward", {}).get("aggregate") == "last"
-    late = list[Json]()
-    number = 0
-
-    async def play(count: int) -> None:
-        nonlocal number
-        for _ in range(count):
-            choice = await api.choose("b", key=f"u{number % 3}", k=2, **asked)
-            rewards = [
-                {"decision": choice["decision"], "arm": arm["id"], "value": np.cos(number + place), **signal}
-                | ({"at": 1_000 + number} if last else {})
-                for place, arm in enumerate(choice["arms"])
-                for signal in signals
-            ]
-            late.extend(rewards[1:])
-            assert (await api.reward(rewards[0]))["accepted"] == 1
-            number += 1
-
-    await play(6)
-    if "reward" in settings and "wait_s" in settings["reward"]:
-        await api.count_defaults()
-    before = [await api.learner("b", f"u{key}") for key in range(3)]
-    answer = await api.ok("POST", MOVE, {"catalogue": "new"})
-    assert answer["agreement"] is None or answer["agreement"] > 0.95
-    now = [await api.learner("b", f"u{key}") for key in range(3)]
-    assert [each["version"] for each in now] == [each["version"] for each in before]
-    assert [each["observations"] for each in now] == [each["observations"] for each in before]
-    for one, other in zip(before, now, strict=True):
-        estimates = (
-            OLD @ one["theta"] + one.get("offset", 0.0),
-            NEW @ other["theta"] + other.get("offset", 0.0),
-        )
-        assert np.corrcoef(*estimates)[0, 1] > 0.95
-    assert (await api.reward(*late[: len(late) // 2]))["rejected"] == []
-    await play(4)
-    await carried(api)
-    await api.ok("POST", MOVE, {"catalogue": "old", "carry": "map"})
-    await play(3)
-    assert (await api.reward(*late))["rejected"] == []
-    assert (await api.reward(*late))["accepted"] == 0
-    await carried(api)
-    await api.stored()
-    await assert_replay(store_url, 3)
-
-
 async def test_of_two_moves_that_are_planned_at_once_the_later_one_is_refused(
     api: Api, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -257,10 +180,3 @@ async def test_a_process_that_has_not_heard_of_the_move_goes_on(
             await api.stored()
             await assert_knows(api, NEW, told)
     await assert_replay(store_url, 3)
-
-
-async def has_moved(api: Api, catalogue: str) -> None:
-    async def is_there() -> bool:
-        return bool((await api.ok("GET", "/v1/bandits/b"))["catalogue"] == catalogue)
-
-    await wait_until(is_there, what="the process has heard of the move")

@@ -2,14 +2,12 @@
 
 import asyncio
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from api_client import EAGER_HOUSEKEEPING, Api, Json, running
-from app.platform.background import end
+from api_client import EAGER_HOUSEKEEPING, Api, Json
 from app.platform.metrics import Metrics
 from app.platform.pauses import Pauses
 from app.records.log_entries import WaitingDecision
@@ -286,15 +284,6 @@ async def test_an_idle_learner_is_forgotten_like_a_deleted_one(api: Api):
 
 
 @pytest.mark.rest
-async def test_a_deleted_bandit_owes_no_default(api: Api):
-    await api.bandit("b", "c", reward={"wait_s": 3_600})
-    await api.choose("b")
-    await api.ok("DELETE", "/v1/bandits/b", status=204)
-    await nothing_due(api)
-    assert not [key for key in await api.stored() if b":states" in key or b":decisions" in key]
-
-
-@pytest.mark.rest
 async def test_what_is_logged_is_what_the_token_says(api: Api):
     """Only for bandits that wait; the features are those of the choice, also when the arm changes."""
     await api.bandit("b", "c", reward={"wait_s": 3_600, "default": 0.5})
@@ -330,21 +319,3 @@ async def test_a_default_is_of_its_arm_where_the_one_before_has_no_features_any_
     assert [(each["arm"], each["value"], each["default"]) for each in row["rewards"]] == [
         (second, -1.0, True)
     ]
-
-
-@pytest.mark.rest
-async def test_defaults_are_owed_across_restarts(store_url: str, tmp_path: Path):
-    async with running(store_url, tmp_path, pauses=EAGER_HOUSEKEEPING) as api:
-        await api.catalogue("c", ARMS)
-        await api.bandit("b", "c", reward={"wait_s": 3_600, "default": 1.0})
-        arm = (await api.choose("b"))["arms"][0]["id"]
-        await due_now_later(api)
-    async with running(store_url, tmp_path, empty=False, pauses=EAGER_HOUSEKEEPING) as api:
-        learner = await learned(api, "b", 1)
-        np.testing.assert_allclose(learner["theta"], theta((arm, 1.0)), rtol=1e-8)
-
-
-async def due_now_later(api: Api) -> None:
-    """The process ends before anything is done about it."""
-    await end(api.app.service.background)
-    await api.due_now()

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import datetime, time, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, expect
 from test_console_pages import LOOKS, OTHER_LOOKS, Look, check_looks, go
 
-from console_browser import Console, console_of
+from console_browser import console_of
 from console_world import features, furnish
 from service_process import Service, serving
 from shortlist_client import Client
-from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
-
-MOST_CLICKS = 3
-BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.fixture(scope="module")
@@ -33,130 +27,6 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             client.create_slates(id="looks", arms=[f"f{n}" for n in range(8)], k=2, noise_std=0.5)
             client.create_centers(id="looks", points=[f"f{n}" for n in range(8)], k=2)
         yield service
-
-
-class Clicks:
-    """A visit that begins on the overview, and counts."""
-
-    def __init__(self, console: Console) -> None:
-        self.page = console.open("")
-        # The table is drawn again as reports come; a click on what goes meanwhile is none.
-        expect(self.page.locator("sl-spark svg")).to_have_count(2)
-        self.count = 0
-
-    def click(self, name: str, role: str = "link", within: Locator | Page | None = None) -> None:
-        (within or self.page).get_by_role(role, name=name, exact=True).first.click()  # type: ignore[arg-type]
-        self.count += 1
-        assert self.count <= MOST_CLICKS
-
-    def see(self, text: str | re.Pattern[str]) -> None:
-        expect(self.page.locator("main")).to_contain_text(text)
-
-
-def test_every_question_takes_three_clicks_at_most(browser: Browser, furnished: Service):
-    with console_of(browser, furnished) as console, Client(furnished.url) as client:
-        # Which bandit earns more than its holdout, and how sure is that?
-        visit = Clicks(console)
-        row = visit.page.get_by_role("region", name="Bandits").locator("tbody tr", has_text="plain")
-        lift = client.report("plain").lift
-        word = (
-            "cannot be told yet" if lift.interval is None or lift.interval[0] <= 0 <= lift.interval[1]
-            else "more" if lift.interval[0] > 0 else "less"
-        )  # fmt: skip
-        expect(row.locator("td").nth(1)).to_contain_text(word)
-        expect(row.locator("td").nth(1)).to_contain_text(re.compile("95%|no interval"))
-        # Since when? The same sentence; then what was known when.
-        expect(row.locator("td").nth(1)).to_contain_text(re.compile("[Ss]ince"))
-        visit.click("plain")
-        visit.see("What was known when")
-        visit.see(f"of {client.report('plain').decisions:,} decisions".replace(",", "."))
-        # What is the next step?
-        visit.see("Next: wait for more decisions" if word.startswith("cannot") else "Next: ")
-        # What is broken? The first line says it, or that nothing is.
-        visit = Clicks(console)
-        ill = visit.page.locator("main .alarm").or_(visit.page.locator("main .done"))
-        expect(ill.first).to_be_visible()
-        # What does it cost?
-        for label in ("Memory", "Processor", "One choice, p99"):
-            tile = visit.page.locator(".tile", has=visit.page.get_by_text(label, exact=True))
-            expect(tile.locator("strong")).to_have_text(re.compile(r"\d|–"))
-        # Why did user 7 see this?
-        visit = Clicks(console)
-        visit.click("home")
-        report = client.report("home")
-        assert report.as_of_decisions < report.decisions
-        visit.see(
-            f"first {report.as_of_decisions} of {report.decisions} decisions, anew at {report.next_look}"
-        )
-        visit.click("Decisions", within=visit.page.locator("main"))
-        row = visit.page.get_by_role("region", name="The last decisions").locator(
-            "tbody tr", has_text="user-7"
-        )
-        visit.click("explain", within=row.first)
-        visit.see("What was shown")
-        visit.see(re.compile("softmax drew|The choice was made again"))
-        visit.see("Film number")
-        # Who gets what?
-        visit = Clicks(console)
-        visit.click("home")
-        visit.click("Decisions", within=visit.page.locator("main"))
-        newest = client.list_log("home", order="desc", limit=1).items[0]
-        first = visit.page.get_by_role("region", name="The last decisions").locator("tbody tr").first
-        expect(first).to_contain_text(str(newest.key))
-        for arm in newest.arms:
-            expect(first).to_contain_text(f"Film number {arm.id[1:]}")
-        # Does it explore? Which arms are never shown?
-        visit = Clicks(console)
-        visit.click("home")
-        visit.click("Does it explore?")
-        visit.see("of the catalogue was shown in the last")
-        visit.see(re.compile(r"\d+ of 60 arms are in none of the last \d+ decisions"))
-        # Which quota runs out today?
-        visit = Clicks(console)
-        visit.click("home")
-        visit.click("Quotas")
-        expect(visit.page.locator(".tile", has_text="Used up now")).to_contain_text("used-up")
-        today = visit.page.locator(".tile", has_text="Run out today")
-
-        def is_told() -> bool:
-            """The page may have looked before the forecast moved beyond midnight: it looks again."""
-            ends = datetime.fromisoformat(client.get_quota("home", "soon").ends)
-            midnight = datetime.combine(datetime.now(BERLIN) + timedelta(days=1), time(), BERLIN)
-            return ("soon" if ends < midnight else "none") in today.inner_text()
-
-        wait_until_sync(is_told, what="the page says what the quota says")
-        expect(visit.page.get_by_role("region", name="Quotas")).to_contain_text("used up in")
-        # What would weight 30 for purchases do?
-        visit = Clicks(console)
-        visit.click("home")
-        visit.click("Signals")
-        visit.page.get_by_label("Weight of purchase", exact=True).fill("30")
-        visit.click("What would these weights earn?", "button")
-        table = visit.page.get_by_role("region", name="What these weights would do")
-        expect(table.locator("tbody tr")).to_have_count(2)
-        expect(table).to_contain_text("30")
-        answer = client.evaluate("home", {"weights": [{"click": 1.0, "purchase": 30.0}]})
-        estimates = {each.estimator: each.value for each in answer.results[0].signals["click"].estimates}
-        value = estimates["dr"]  # None where the log shows too little of what these weights would do
-        shown = "–" if value is None else f"{value:.3f}".replace(".", ",")
-        expect(table.locator("tbody tr", has_text="click").locator("td").nth(4)).to_have_text(shown)
-        # Is the index good?
-        visit = Clicks(console)
-        visit.click("films")
-        visit.see("Every search finds the best arms.")
-        # What changed yesterday: versions, moves, priors?
-        visit = Clicks(console)
-        visit.click("home")
-        visit.click("What changed")
-        visit.see("in the last 24 hours")
-        changes = visit.page.get_by_role("region", name="Changes")
-        expect(changes).to_contain_text("temperature")
-        priors = client.list_priors("home").items
-        expect(changes.locator("tbody tr", has_text="prior")).to_have_count(len(priors))
-        for each in priors:
-            row = changes.locator("tbody tr", has=visit.page.get_by_text(f"prior {each.version}", exact=True))
-            expect(row).to_contain_text(f"of {each.keys} keys")
-        console.check()
 
 
 # An address, what is pressed there, and what stands there then. The shop of test_console_pages.py has none of

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 import pytest
 
-from app.bandits.settings import RepeatsRule
 from app.exposure_limits.rules import QuotaRule
 from app.platform.errors import NoArms, Unavailable
 from app.selection.request import ChooseRequest
-from app.serving.choice import Choice
 from app.serving.choosing import BatchRequest
 from headless_service import HeadlessService
 from waiting import wait_until
@@ -19,41 +16,6 @@ from waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 ARMS, CHOICES = 20, 50
-
-
-async def test_choices_of_a_batch_are_counted_together(service: HeadlessService):
-    await service.catalogue()
-    bandit = await service.bandit()
-    await service.parts.quotas.put(bandit, "q", QuotaRule(1_000, arm="a3"))
-    service.store.calls.clear()
-    choices = await service.parts.choosing.choose_batch(
-        [BatchRequest(bandit, ChooseRequest(key=f"u{n}", k=4)) for n in range(CHOICES)]
-    )
-    # Several: those that come while a call is under way go with the next one.
-    assert service.store.calls["quotas.count"] <= CHOICES // 2
-    assert len(choices) == (await service.parts.quotas.get(bandit, "q")).used == CHOICES
-
-
-async def test_all_find_the_same_arm_the_best_and_it_is_shown_once(service: HeadlessService):
-    """Each arm has a quota of one: so many choices are made, and the others are told that none is left."""
-    await service.catalogue("many", arms=ARMS)
-    bandit = await service.bandit("scarce", "many")
-    for number in range(ARMS):
-        await service.parts.quotas.put(bandit, f"q{number}", QuotaRule(1, arm=f"a{number}"))
-    requests = [BatchRequest(bandit, ChooseRequest(key=f"u{n}")) for n in range(CHOICES)]
-    outcomes = await service.parts.choosing.choose_batch(requests, partial=True)
-    shown = [outcome.arms[0].id for outcome in outcomes if isinstance(outcome, Choice)]
-    assert Counter(shown) == {f"a{number}": 1 for number in range(ARMS)}
-    assert sum(isinstance(outcome, NoArms) for outcome in outcomes) == CHOICES - ARMS
-
-
-async def test_choices_of_one_key_keep_to_its_cap_in_their_order(service: HeadlessService):
-    await service.catalogue("many", arms=ARMS)
-    bandit = await service.bandit("capped", "many", repeats=RepeatsRule(most=1, within_s=60.0))
-    requests = [BatchRequest(bandit, ChooseRequest(key="ann")) for _ in range(ARMS)]
-    choices = await service.parts.choosing.choose_batch(requests)
-    assert all(isinstance(choice, Choice) for choice in choices)
-    assert len({choice.arms[0].id for choice in choices if isinstance(choice, Choice)}) == ARMS
 
 
 async def test_while_the_store_is_away_each_error_names_its_own_request(service: HeadlessService):

@@ -142,35 +142,6 @@ def test_a_copy_follows_one_compaction_and_not_two(count: int):
     assert followed.followed(twice.table, eligible_twice) is None
 
 
-def test_a_copy_of_no_row_becomes_one_of_those_that_come():
-    shop = Shop(10)
-    shop.describe(range(10), is_inside=False)
-    snapshot, eligible = shop.now()
-    copy = RowCopy.of(snapshot.table, eligible)
-    assert (len(copy), copy.staleness) == (0, 0.0)
-    check(copy, snapshot)
-    shop.describe([2, 5], is_inside=True)
-    snapshot, eligible = shop.now(eligible)
-    check(copy.followed(snapshot.table, eligible), snapshot)
-
-
-def test_following_a_change_copies_what_changed_alone():
-    shop = Shop(2_000)
-    snapshot, eligible = shop.now()
-    copy = RowCopy.of(snapshot.table, eligible)
-    shop.describe([1], is_inside=True)  # makes room
-    snapshot, eligible = shop.now(eligible)
-    before = (copy := copy.followed(snapshot.table, eligible)).order.later
-    for arm in range(3, 203, 2):
-        shop.describe([arm], is_inside=True)
-        shop.describe([arm + 1], is_inside=False)
-        snapshot, eligible = shop.now(eligible)
-        copy = copy.followed(snapshot.table, eligible)
-    assert copy.order.later is before
-    assert len(copy) == 1_001
-    check(copy, snapshot)
-
-
 def test_a_copy_of_another_precision_or_table_cannot_follow():
     shop = Shop(20)
     snapshot, eligible = shop.now()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_attributes import NOTHING, WANTED, answers, documents_of, labelled, table_of
+from test_attributes import NOTHING, documents_of, table_of
 
 from app.filters import columns
 from app.filters.attributes import AttributeTable
@@ -36,25 +36,6 @@ def test_an_order_of_repeated_numbers_compares_codes_alone(monkeypatch) -> None:
     for symbol, order in ORDERS.items():
         found = view.evaluate(parse({"price": {symbol: 250}}))
         assert found.tolist() == [order(price, 250) for price in prices]
-
-
-def test_large_columns_stay_right_when_two_thirds_are_replaced_and_the_table_compacts():
-    documents = documents_of(1_500, seed=2)
-    newer = documents_of(1_500, seed=3)
-    table = table_of(documents, [500] * 3)
-    before = table.snapshot()
-    table.append(np.arange(1_500), newer)
-    table.append(np.arange(0, 1_500, 3), newer[::3])
-    after = table.snapshot()
-    assert after.generation > before.generation
-    assert after.entries == 1_500
-    for document in WANTED:
-        wanted = parse(document)
-        assert answers(before, wanted, 1_500) == [wanted.matches(*document) for document in documents]
-        assert answers(after, wanted, 1_500) == [wanted.matches(*document) for document in newer]
-    assert [set(values) for values in before.values_of("title", np.arange(1_500))] == [
-        labelled(document, "title") for document in documents
-    ]
 
 
 def test_views_can_be_asked_while_the_table_is_appended_to():
@@ -149,26 +130,6 @@ def test_an_arm_of_five_fields_costs_less_than_40_bytes():
         tracemalloc.stop()
     assert taken < 40 * 100_000
     assert taken / 1.25 < table.memory_bytes < taken * 1.25
-
-
-@pytest.mark.parametrize("keys_each", [5, 200])
-def test_keys_of_their_own_cost_memory_in_proportion(keys_each):
-    tracemalloc.start()
-    try:
-        count = 20_000 // keys_each
-        before = tracemalloc.get_traced_memory()[0]
-        table = AttributeTable()
-        for first in range(0, count, 100):
-            part = range(first, min(first + 100, count))
-            table.append(
-                np.array(part), [((), {f"key-{row}-{i}": i for i in range(keys_each)}) for row in part]
-            )
-        taken = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    # The name of a field is a string, a number and two places where they stand; its value costs 14 bytes.
-    assert taken < 300 * 20_000
-    assert taken / 1.4 < table.memory_bytes < taken * 1.4
 
 
 def test_strings_and_fields_that_nobody_uses_are_freed():

@@ -188,29 +188,6 @@ def test_the_planner_measures_it_and_it_follows_what_comes_and_goes() -> None:
     check(index, arms, seed=4)
 
 
-@pytest.mark.slow
-def test_compaction_and_another_plan() -> None:
-    features = gaussian(ARMS)
-    index, arms = filled(features, limits=LIMITS), of(features)
-    done(index)
-    more = of(gaussian(1_000, seed=5), ARMS)
-    upsert(index, more)
-    arms |= more
-    assert (index.status().kind, index.status().fresh) == ("flat8", 1_000)
-    check(index, arms, seed=6)
-
-    gone = [*arms][::9]
-    index.remove(gone)
-    arms = {arm: each for arm, each in arms.items() if arm not in set(gone)}
-    kinds = list[str]()
-    while (job := done(index)) is not None:
-        kinds.append("compaction" if job.compacted is not None else "plan")
-        assert len(kinds) < 6
-    assert "plan" in kinds
-    assert (index.status().kind, index.snapshot().structure.covered) == ("flat8", index.snapshot().table.rows)
-    check(index, arms, seed=7)
-
-
 @pytest.mark.rest
 def test_one_that_finds_too_little_does_not_serve() -> None:
     def spoilt(task: Task) -> tuple[Plan, Index | None]:

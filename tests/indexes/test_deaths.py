@@ -112,18 +112,6 @@ def test_never_is_more_told_of_lists_than_is_found_though_the_best_of_each_lives
 
 
 @pytest.mark.rest
-def test_what_was_told_before_the_deaths_would_be_too_much(poor_graph):
-    """The broken variant of the test above: a recall that is never measured again."""
-    index, features = poor_graph
-    before = index.status().recall_at_1
-    remove(index, longest(features)[:400])
-    state = index.content.structure.degradation
-    state.lost, state._losses, index._snapshot = 0.0, [], None  # private: as if nothing had been measured yet
-    assert index.status().recall_at_1 == before
-    assert recall(index, drawn()) < before - 0.05
-
-
-@pytest.mark.rest
 def test_all_arms_are_scanned_until_the_recall_is_known_again_where_most_winners_died(poor_graph):
     index, features = poor_graph
     remove(index, longest(features)[:300])
@@ -165,17 +153,6 @@ def test_a_little_is_lost_at_once_and_the_rest_is_measured(poor_graph):
     assert index.status().recall_at_1 > lost.recall_at_1
     assert index.status().ratio_min > 0.5
     assert index.begin_measurement() is None, "nothing died since"
-
-
-@pytest.mark.rest
-def test_deaths_of_arms_that_nobody_asks_for_are_measured_at_rest(poor_graph):
-    index, _ = poor_graph
-    in_graph = index.snapshot().structure.rows
-    remove(index, in_graph[-5:])
-    assert index.begin_measurement() is None
-    limit(index, at_rest_s=-1.0)
-    measure_anew(index)
-    assert index.begin_measurement() is None
 
 
 @pytest.mark.rest
@@ -273,42 +250,10 @@ def test_a_catalogue_that_shrinks_is_searched_exactly_at_once(monkeypatch):
     assert index.begin_maintenance() is None
 
 
-@pytest.mark.rest
-def test_lists_reach_the_target_too(monkeypatch):
-    """Of ten; and what is told of a hundred is so. False alarm: below 1e-4, by the errors of 200 queries."""
-    index = fast_graph(monkeypatch)
-    limit(index, small_numbers=1)
-    maintain(index)
-    status, queries = index.status(), drawn(count=200, dim=24)
-    assert status.kind == "hnsw"
-    assert not status.exact
-    assert not index.snapshot().search(queries[0], 10).exact
-    for k, told in ((1, status.recall_at_1), (10, status.recall_at_10), (100, status.recall_at_100)):
-        assert recall(index, queries, k) == pytest.approx(told, abs=0.04)
-    assert status.recall_at_10 >= 0.95
-
-
 def timed(search, exact, probes):
     """A graph that seems to be fast."""
     del exact
     return Trial(measure(search, probes), us=10.0, exact_us=1_000.0)
-
-
-def fast_graph(monkeypatch):
-    """An index whose graph seems to be so fast that no list is too long for it."""
-    monkeypatch.setattr(planner, "compare", timed)
-    features = np.random.default_rng(0).standard_normal((20_000, 24))
-    return filled(features, IndexOptions(kind="hnsw", m=8), limits=RESTLESS, threads=1)
-
-
-@pytest.mark.rest
-def test_a_list_that_is_not_searched_further_finds_less(monkeypatch):
-    """The test above would notice: the broken variant."""
-    index = fast_graph(monkeypatch)
-    maintain(index)
-    told = index.status().recall_at_10
-    index.content.structure.tuned_for_lists(0)
-    assert recall(index, drawn(count=200, dim=24), 10) < told - 0.04
 
 
 def test_arms_that_die_while_a_graph_is_built_are_counted():

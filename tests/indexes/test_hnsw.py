@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from app.indexes.live import IndexOptions
-from planned_tables import measure
 from shortlist.index import hnsw
 from shortlist.index.exact import scan
 from shortlist.index.hnsw import HnswGraph
-from shortlist.index.probes import solve
 from shortlist.index.table import longest_first
 from shortlist.types import NO_ROWS
 from tests.indexes.brute_force import filled, maintain
@@ -39,17 +37,6 @@ def of_one_length(count, dim):
     """Arms that are all in the graph: none is too short to win."""
     features = gaussian(count, dim)
     return features / np.linalg.norm(features, axis=1)[:, None]
-
-
-@pytest.mark.parametrize("dim", [1, 5, 16, 33])
-@pytest.mark.parametrize("scale", [1e-150, 1e-12, 1.0, 1e12, 1e150])
-def test_recall_does_not_depend_on_the_scale_of_the_features(dim, scale):
-    view = view_of(gaussian(1_500, dim) * scale)
-    probes = solve(view, gaussian(100, dim, seed=2))
-    graph = built(view)
-    quality = measure(lambda query: graph.search(view, query, 1), probes)
-    assert quality.recall_at_1 >= 0.95
-    assert quality.ratio_mean >= 0.99
 
 
 def test_the_dead_are_neither_returned_nor_do_they_crowd_out_the_living():
@@ -261,26 +248,3 @@ def test_nothing_that_could_be_the_best_is_left_unscored(monkeypatch, name, k, s
         assert found.scores.tolist() == wanted.scores.tolist()
     assert len(scored) > 25
     assert scored_least <= np.mean(scored) <= scored_most
-
-
-@pytest.mark.parametrize("died", [0, 300])
-def test_what_a_graph_proposes_are_the_best_of_its_arms_and_none_that_may_not_be(died):
-    rng = np.random.default_rng(8)
-    table = filled(of_one_length(2_000, 8))
-    view = table.snapshot().table
-    graph = built(view)
-    gone = rng.choice(2_000, died, replace=False)
-    for row in gone.tolist():
-        table.remove([view.ids[row]])
-    graph.tombstone(gone)
-    now, found = table.snapshot().table, 0
-    for query in gaussian(50, 8, seed=9):
-        exclude = rng.choice(now.live_rows, 20, replace=False)
-        rows = graph.propose(now, query, 128, exclude)
-        assert len(rows) >= 100
-        assert (np.diff(rows) > 0).all()
-        assert now.is_alive(rows).all()
-        assert not np.isin(rows, exclude).any()
-        found += np.isin(scan(now, query, 10, exclude).rows, rows).mean()
-    assert found >= 0.97 * 50
-    assert graph.propose(view, query, 2_001, NO_ROWS) is None  # more than it has

@@ -226,27 +226,6 @@ def test_hnsw_against_a_dict(examples):
 
 
 @pytest.mark.rest
-def test_an_old_snapshot_excludes_what_was_replaced_and_removed_since():
-    index = filled(np.eye(3))
-    snapshot = index.snapshot()
-    index.upsert(["0"], np.array([[9.0, 9.0, 9.0]]), [10])
-    index.remove(["1"])
-    index.upsert(["1"], np.array([[8.0, 8.0, 8.0]]), [11])
-    rows = snapshot.rows_of(["0", "1", "never", "2"])
-    assert rows.tolist() == [0, 1, 2]
-    assert snapshot.search(np.ones(3), 3, rows[:2]).rows.tolist() == [2]
-
-
-@pytest.mark.rest
-def test_of_an_id_given_twice_the_last_counts():
-    index = LiveIndex(1)
-    index.upsert(["a", "a"], np.array([[1.0], [2.0]]), [1, 2])
-    snapshot = index.snapshot()
-    assert snapshot.size == 1
-    assert snapshot.features_of(snapshot.rows_of(["a"])).tolist() == [[2.0]]
-
-
-@pytest.mark.rest
 def test_revisions_out_of_order_page_in_order():
     index = LiveIndex(1)
     index.upsert(["a", "b", "c"], np.ones((3, 1)), [30, 10, 20])
@@ -290,19 +269,6 @@ def test_a_bad_upsert_changes_nothing(features, revisions, error):
 def test_bad_options(bad):
     with pytest.raises(InvalidParameter):
         IndexOptions(**bad)
-
-
-@pytest.mark.rest
-def test_compaction_forgets_the_dead():
-    index = filled(
-        np.random.default_rng(0).standard_normal((500, 4)), IndexOptions(kind="exact"), limits=EAGER
-    )
-    index.remove([str(row) for row in range(0, 500, 2)])
-    memory = index.status().memory_bytes
-    assert "compaction" in maintain(index)
-    status = index.status()
-    assert (status.dead, status.size) == (0, 250)
-    assert status.memory_bytes < 0.6 * memory
 
 
 @pytest.mark.rest

@@ -7,10 +7,10 @@ import pytest
 
 from app.filters.attributes import AttributeTable
 from app.indexes.snapshot import Snapshot
-from planned_tables import build, decide, gaussian, measure, of_one_length, timed_as, view_of
+from planned_tables import build, decide, gaussian, of_one_length, timed_as, view_of
 from shortlist.index import planner
 from shortlist.index.planner import IndexOptions, core, reserve_of
-from shortlist.index.probes import SERVED, Quality, Trial, compare, make_queries, queries_like, solve
+from shortlist.index.probes import SERVED, Quality, Trial, compare, queries_like, solve
 from tests.indexes.brute_force import filled, maintain, measure_anew
 
 pytestmark = pytest.mark.rest
@@ -169,33 +169,9 @@ def test_the_core_holds_short_arms_when_those_win():
     assert (solve(view, queries).best < 0).all()
 
 
-def test_quality_counts_misses_and_what_they_cost():
-    features = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, -2.0], [0.0, -1.0]])
-    view = view_of(features)
-    probes = solve(view, np.array([[1.0, 0.0], [-1.0, 0.0], [-1.0, 0.5]]))
-    assert probes.best.tolist() == [3.0, 0.0, -0.5]
-    second = measure(lambda query: second_best(view, query), probes)
-    assert second.recall_at_1 == pytest.approx(1 / 3)  # two arms tie for the second query
-    assert second.recall_error == pytest.approx(np.sqrt(1 / 3 * 2 / 3 / 3))
-    assert second.ratio_min == pytest.approx(0.0)
-    assert second.ratio_mean == pytest.approx((1 / 3 + 1.0 + 0.0) / 3)
-
-
 def second_best(view, query):
     found = Snapshot(view, None, 0.0, [], AttributeTable().snapshot()).search(query, 2)
     return type(found)(found.rows[1:], found.scores[1:], exact=False)
-
-
-def test_real_queries_are_among_the_probes_once_there_are_enough():
-    rng = np.random.default_rng(0)
-    real = [np.array([1.0, 0.0]) * rng.uniform(1, 9) for _ in range(100)]
-    few, none = make_queries(2, 50, real[:10], rng)
-    many, some = make_queries(2, 50, [*real, np.zeros(2), np.ones(3)], rng)
-    assert (none.sum(), some.sum()) == (0, 25)
-    np.testing.assert_array_equal(many[:, 1] == 0, some == SERVED)
-    assert (few[:, 1] != 0).all()
-    assert (many[:, 1] == 0).sum() == 25
-    np.testing.assert_allclose(np.linalg.norm(many[many[:, 1] == 0], axis=1), np.sqrt(2))
 
 
 def test_half_of_the_queries_are_like_the_recent_ones_however_few_they_are():

@@ -98,28 +98,6 @@ def test_rewards_without_bounds_have_asymptotic_intervals_and_none_at_first():
     assert found.lift.interval == pytest.approx(asymptotic.difference(*groups))
 
 
-@pytest.mark.parametrize("cut", [1, 7, 1_000])
-def test_pages_do_not_matter_also_where_decisions_grow(cut: int):
-    rng = np.random.default_rng(3)
-    rows = [
-        row(*rng.integers(0, 2, count).astype(float).tolist(), arms="abcd"[:count], group=group)
-        for count in (1, 2, 1, 4)
-        for group in ("policy", "holdout", None)
-        for _ in range(30)
-    ]
-    fold = ReportFold(500)
-    for start in range(0, len(rows), cut):
-        fold.add(rows[start : start + cut], {1: COINS})
-    found, whole = fold.report(), report_of(rows, bucket_ms=500)
-    for shown, expected in zip(found.groups, whole.groups, strict=True):
-        assert (shown.decisions, shown.mean_reward) == (expected.decisions, expected.mean_reward)
-        assert shown.interval == pytest.approx(expected.interval)
-    assert found.buckets == whole.buckets
-    assert found.ungrouped == 120
-    low, high = found.groups[0].interval or (math.nan, math.nan)
-    assert 0.0 <= low < (found.groups[0].mean_reward or math.nan) < high <= 4.0
-
-
 def test_where_no_decision_has_a_group_all_are_the_policys():
     rows = coins(np.random.default_rng(4), 50, 0.5)
     found = report_of(rows, bucket_ms=1_000)

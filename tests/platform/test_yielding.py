@@ -1,7 +1,6 @@
 """Long loops on the event loop: what others can do between their steps."""
 
 import asyncio
-import time
 from itertools import pairwise
 
 import pytest
@@ -101,27 +100,3 @@ async def test_who_comes_while_others_wait_goes_after_them_though_a_slice_has_be
     await step("late")
     await asyncio.gather(*early)
     assert order == ["first", "second", "late"]
-
-
-@pytest.mark.usefixtures("no_time")
-async def test_a_loop_goes_on_within_its_slice_though_others_wait(monkeypatch: pytest.MonkeyPatch):
-    """Else each of its steps would wait for all others."""
-    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)  # no time passes
-    order = list[int]()
-
-    async def loop(number: int) -> None:
-        for _ in range(10):
-            await yield_to_others()
-            order.append(number)
-
-    await asyncio.gather(*(loop(number) for number in range(3 * deadlines.TOGETHER)))
-    assert order == [number for number in range(3 * deadlines.TOGETHER) for _ in range(10)]
-
-
-async def test_steps_follow_each_other_within_a_slice(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(deadlines._Slice, "ends", float("inf"))
-    others = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(others.set_result, None)
-    for _ in range(1_000):
-        await yield_to_others()
-    assert not others.done()

@@ -7,7 +7,6 @@ from msgspec import structs
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import LogRule, RewardRule
-from app.fold.replay import compare
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
 from app.rewards.tokens import decision_of, raw_of
@@ -159,18 +158,3 @@ async def test_a_plain_bandit_makes_no_call_to_choose(service: HeadlessService):
     quiet |= {"learners.changed", "arms.changed"}
     after = {name: count for name, count in service.store.calls.items() if name not in quiet}
     assert {name: count for name, count in before.items() if name not in quiet} == after
-
-
-async def test_a_replay_agrees_with_fading_waiting_and_forgetting(service: HeadlessService):
-    bandit = await service.bandit(half_life_s=60.0, reward=WAITS)
-    for number in range(30):
-        key = f"key-{number % 7}"
-        choice = await service.choose(bandit, key)
-        await service.observe(bandit, f"o{number}", key=key)
-        if number % 3 == 0:
-            await service.reward(choice.decision)
-        if number % 10 == 9:
-            await service.parts.erasure.forget(bandit.learner_for(key))
-    found = await compare(service.parts.store)
-    assert found.different == []
-    assert found.equal > 0

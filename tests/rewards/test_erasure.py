@@ -144,36 +144,6 @@ async def test_dead_letters_go_with_their_learner(service: HeadlessService):
     assert await service.store.rewards.dead_letters(partition) == []
 
 
-async def test_of_a_deleted_bandit_the_store_keeps_no_key(service: HeadlessService, store_url: str):
-    """After it no name of a key has its uid; among members only the last changes and deletions do."""
-    await service.quiet()
-    gone = await service.bandit(
-        "gone",
-        policy="sub_ts",
-        idle_ttl_s=IDLE_S,
-        reward=WAITS,
-        log=LogRule(),
-    )
-    stays = await service.bandit("stays", policy="sub_ts", idle_ttl_s=IDLE_S, reward=WAITS, log=LogRule())
-    for key in ("ann", "bob", "cid", "dan"):
-        await live(service, gone, key)
-        await live(service, stays, key)
-    await service.parts.erasure.forget(gone.learner_for("bob"))
-    before = await kept(service, store_url, stays.uid)
-    await service.parts.bandits.delete("gone")
-    await housekeeping(service).finish_deletions()
-    async with connect(store_url) as client:
-        left = await traces(client, gone.uid)
-    assert [trace for trace in left if ": " not in trace] == []
-    assert {trace.split(": ")[0].split(":")[2] for trace in left} <= {"changes", "deleted", "log"}
-    partitions = range(service.store.partitions)
-    logs = [await service.store.rewards.read(partition, "0-0", 1_000) for partition in partitions]
-    assert all(entry.learner.bandit_uid == stays.uid for log in logs for entry in log[:-1])
-    assert await kept(service, store_url, stays.uid) == before
-    assert (await service.choose(stays, "ann")).learner_version == 3
-    assert await service.store.registry.deletions() == {}
-
-
 @pytest.mark.rest
 async def test_erasing_a_bandit_is_repeated_until_it_is_done(service: HeadlessService, store_url: str):
     await service.quiet()

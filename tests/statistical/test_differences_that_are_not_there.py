@@ -14,9 +14,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from app.measuring.outcomes import Terms
-from app.measuring.report import ReportFold
-from logged_rows import row
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation.asymptotic_confidence_sequence import LARGEST, MIN_REWARDS, Unbounded
@@ -194,27 +191,6 @@ def test_there_is_no_interval_before_rare_or_very_large_rewards_are_seen_often_e
     most = int(stats.binom.ppf(1 - 1e-4, 300, ALPHA))
     assert means_missed(draw, mean, any_rewards=False) <= most
     assert means_missed(draw, mean, any_rewards=True) > most
-
-
-@pytest.mark.parametrize(("rewards", "terms"), [(coins, Terms(0.0, 0.0, 1.0)), (skewed, Terms(0.0))])
-def test_the_paths_of_these_tests_are_those_of_reports(rewards: Rewards, terms: Terms):
-    """So what is shown of experiments here is shown of reports that are read after every decision."""
-    radius, shown = always_valid if terms.high else for_many, 0
-    for number in range(3):
-        rng = np.random.default_rng(6 + number)
-        values = rewards(rng)
-        paths = Paths(values, np.random.default_rng(number))
-        second = np.random.default_rng(number).random(DECISIONS) < SHARE
-        apart, half, fold = paths.apart, radius(paths), ReportFold()
-        for place, value in enumerate(values.tolist()):
-            fold.add([row(value, group="holdout" if second[place] else "policy")], {1: terms})
-            if place % 97 == 0 and place > DECISIONS / 2:  # no interval ends at a bound of the rewards
-                low, high = fold.report().lift.interval or (-math.inf, math.inf)
-                assert (high - low) / 2 == pytest.approx(half[place])
-                if half[place] < math.inf:
-                    assert (high + low) / 2 == pytest.approx(apart[place], abs=1e-9)
-                    shown += 1
-    assert shown
 
 
 def test_a_difference_that_is_there_is_found():

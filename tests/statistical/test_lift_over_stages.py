@@ -97,14 +97,3 @@ def test_the_lift_holds_the_truth_of_its_stages_in_94_of_100_pairs(case: Case):
     apart = [value - (truth or 0.0) for value, truth in zip(values, truths, strict=True) if value is not None]
     # No bias: five standard errors, which happens by chance once in two million.
     assert abs(np.mean(apart)) < 5 * np.std(apart) / np.sqrt(len(apart))
-
-
-@pytest.mark.parametrize("unit", ["decision", "key"])
-def test_groups_that_are_compared_across_stages_find_what_is_not_there(unit: Unit):
-    """The broken variant: a holdout that shrinks while rewards rise is worse, though nothing helps."""
-    rng = np.random.default_rng(8)
-    nothing = dict.fromkeys(RATES, 0.0)
-    case = Case(unit, COINS, {1: 0.9, 2: 0.1, 3: 0.5}, nothing, each=4_000)
-    broken = sum(holds(case, rng, staged=False)[0] for _ in range(10))
-    assert broken <= 3
-    assert sum(holds(case, rng)[0] for _ in range(10)) >= 9

@@ -193,18 +193,6 @@ def test_a_killed_server_loses_and_doubles_nothing(tmp_path, kills):
     asyncio.run(main())
 
 
-def test_the_check_fails_for_a_server_that_keeps_no_log(tmp_path, monkeypatch):
-    arguments = EmbeddedServer._arguments  # private: the same server with one more argument
-    monkeypatch.setattr(EmbeddedServer, "_arguments", lambda self: [*arguments(self), "--appendonly", "no"])
-
-    async def main():
-        with EmbeddedServer(tmp_path, healthy_s=0.0) as server:
-            traffic = await kill_during_traffic(server, 1, np.random.default_rng(1))
-        return await losses_after_restart(tmp_path, traffic)
-
-    assert len(asyncio.run(main())) == 2
-
-
 SERVICE = """
     import asyncio, sys
     from pathlib import Path

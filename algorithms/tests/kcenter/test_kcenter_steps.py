@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.errors import InvalidParameter, NonFinite
-from shortlist.kcenter import ask_tell, noise, ns_tands, ns_ts, ns_ucb, random_sampling, stages
+from shortlist.kcenter import ask_tell, noise, ns_tands, ns_ts, ns_ucb, stages
 from shortlist.kcenter.center_set import first_best, rounding
 from shortlist.kcenter.coordinates import blocked
 from shortlist.kcenter.ds_ts import near_center
@@ -281,15 +281,6 @@ def test_the_limits_of_a_campaign_are_the_documented_ones():
         assert raised.value.argument == "count"
 
 
-def test_at_most_twenty_answers_that_are_out_of_range_are_named():
-    state = campaign("ns_ts", "judgements", 0)
-    results = [(number, value) for number, value in enumerate([0.0, 1.0, *[1.0 + 1e-9, -1e-9] * 15])]
-    with pytest.raises(InvalidParameter) as raised:
-        ask_tell.tell(state, results)
-    assert raised.value.paths == [("results", place, "distance") for place in range(2, 22)]
-    assert ask_tell.tell(state, results[:2]) is state  # in range; none of them is waited for
-
-
 def test_the_radius_is_that_of_the_pairs_that_were_answered():
     state = campaign("ns_ts", "given", 0, waiting=2)
     counts, sums = np.zeros((K, N), dtype=np.int64), np.zeros((K, N))
@@ -387,16 +378,6 @@ def test_a_mean_is_at_most_one_though_sums_round():
         assert race.mean[0, 1] == pytest.approx(1.0)
         assert race.mean[0, 1] <= 1.0
     assert max(seen) > 1.0
-
-
-def test_a_block_may_be_larger_than_what_is_copied_at_a_time():
-    points = np.sin(np.arange(3 * 40_000.0)).reshape(3, 40_000)
-    coordinates = blocked(points, rng=np.random.default_rng(0), width=40_000)
-    race = Race(coordinates, 1, lambda mean, t, j: (mean, mean), np.random.default_rng(0))
-    race.add(0)
-    race.pull(np.array([1, 2]), np.array([0, 0]), np.array([1, 1]))
-    expected = ((points[1:] - points[0]) ** 2).mean(axis=1) / coordinates.scale
-    assert race.mean[0, 1:] == pytest.approx(expected)
 
 
 def test_what_the_triangle_inequality_says_leaves_room_for_rounding():
@@ -518,64 +499,6 @@ def test_a_draw_of_ds_ts_is_made_with_its_probability():
     assert near_center(race, rows, 0.5).tolist() == [1, 0, 0]  # the pair of the second is known
     race.last_look = 4
     assert near_center(race, rows, 0.5).tolist() == [1, 1, 0]
-
-
-@pytest.mark.parametrize(("n", "count"), [(3, 1), (9, 1), (12, 1), (33, 3), (60, 6)])
-def test_random_sampling_reads_a_block_of_a_twentieth_of_the_open_pairs(n, count):
-    looks = np.zeros((3, n), dtype=np.int64)
-    looks[0, -1] = 5  # known
-    drawn = []
-
-    def choice(size, *, size_, replace):
-        drawn.append((size, size_, replace))
-        return np.arange(size_)
-
-    rng = SimpleNamespace(choice=lambda total, size, replace: choice(total, size_=size, replace=replace))
-    race = Pulled(looks=looks, last_look=5, centers=[0, 1], rng=rng)
-    random_sampling.pull_anything(race, 0, np.arange(n))
-    still_open = [(v, row) for row in (0, 1) for v in range(2, n) if looks[row, v] < 5]
-    assert drawn == [(len(still_open), count, False)]
-    assert race.pulls == [(v, row, 1) for v, row in still_open[:count]]
-
-
-def test_a_race_is_run_from_four_blocks_on_if_half_of_them_halve_an_interval():
-    assert stages.LEAST_SAMPLED_DIM == 3 * 64 + 1
-    for dim, wide, runs in (
-        (12, 0.1, False), (13, 0.1, True), (13, 0.5, True), (13, 0.51, False), (41, 0.5, True)
-    ):  # fmt: skip
-        coordinates = blocked(np.eye(2, dim), rng=np.random.default_rng(0), width=4)
-        half, seen = len(coordinates.blocks) // 2, []
-
-        def bounds(mean, t, j, wide=wide, seen=seen):
-            seen.append((mean.tolist(), t.tolist(), j.tolist()))
-            return mean - wide / 2, mean + wide / 2
-
-        assert stages.can_tell_apart(coordinates, bounds) is runs
-        assert seen in ([([0.5], [4 * half], [half])], [] if dim == 12 else None)
-    flat = blocked(np.ones((2, 40)), rng=np.random.default_rng(0), width=4)
-    assert not stages.can_tell_apart(flat, lambda mean, t, j: (mean, mean))
-
-
-@pytest.mark.parametrize(("reads", "pulls"), [(100, 2), (700, 4), (699, 4), (900, 5)])
-def test_the_bound_of_the_radius_is_refined_for_as_many_reads_as_a_centre_took(reads, pulls, monkeypatch):
-    """Two centres, 20 points in blocks of 8: at least a block for each point, 160 reads; 100 a pull."""
-    race = SimpleNamespace(
-        reads=reads, centers=[0, 1], low=np.zeros(20), high=np.array([0.3, *[0.1] * 18, 0.2]),
-        coordinates=SimpleNamespace(blocks=np.zeros((5, 20, 8))),
-    )  # fmt: skip
-    pulled = []
-
-    def pull(race, leader, contested):
-        pulled.append((leader, contested))
-        race.reads += 100
-
-    monkeypatch.setattr(stages, "contest", lambda race, epsilon: (4, np.array([epsilon, 7])))
-    assert stages.radius_bound(race, pull) == 0.3
-    assert len(pulled) == pulls
-    assert all(leader == 4 and contested.tolist() == [0.0, 7.0] for leader, contested in pulled)
-    monkeypatch.setattr(stages, "contest", lambda race, epsilon: (4, np.array([])))
-    assert stages.radius_bound(race, pull) == 0.3
-    assert len(pulled) == pulls
 
 
 # Naive greedy

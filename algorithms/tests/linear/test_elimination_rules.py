@@ -72,26 +72,6 @@ def test_a_contradicted_threshold_eliminates_nobody():
     assert state.living.count
 
 
-def test_a_state_without_arms_watches_none():
-    state = start(ridge.prior(DIM, ridge=1.0), np.arange(0), np.zeros, rules(radius=1.0, eta=0.01))
-    assert (len(state.watched), len(state.watched_spans), state.sizes(), state.setter < 0) == (0, 0, [], True)
-
-
-def test_a_state_shrinks_with_its_arms():
-    """K / 8 bytes and at most 32 for each living arm: what was eliminated is not held by a slice."""
-    arms = 100_000
-    rng = np.random.default_rng(0)
-    features = rng.standard_normal((arms, DIM))
-    sums = ridge_sums.add(
-        ridge_sums.empty(DIM), features[:400], 3 * features[:400, 0], np.ones(400, dtype=bool)
-    )
-    known = ridge.posterior(sums, ridge=1.0)
-    everything = np.arange(arms)
-    state = start(known, everything, lambda rows: features[rows], rules(radius=0.5, eta=0.001))
-    assert state.living.count < arms / 4
-    assert state.nbytes <= arms / 8 + 32 * state.living.count + 24 * 128 + 8
-
-
 def test_the_widest_placed_are_watched():
     features = np.random.default_rng(0).standard_normal((2_000, DIM))
     prior = ridge.prior(DIM, ridge=1.0)
@@ -128,15 +108,6 @@ def test_bad_rules_are_named(radius, eta):
 def test_a_share_with_which_a_pass_might_not_help_is_refused(share):
     with pytest.raises(InvalidParameter, match="share"):
         rules(radius=1.0, eta=0.1, share=share)
-
-
-@pytest.mark.parametrize(("arms", "few"), [(256, 256), (257, 0)])
-def test_without_a_number_up_to_256_arms_are_few(arms, few):
-    features = np.ones((arms, 1))
-    limits = rules(radius=1.0, eta=0.01)
-    state = start(ridge.prior(1, ridge=1.0), np.arange(arms), lambda rows: features[rows], limits)
-    assert len(state.few) == few
-    assert limits.share == 0.5
 
 
 def known_well():

@@ -73,36 +73,3 @@ def test_lazy_deletion_and_draws(batches, data):
     alive = alive[alive < used]
     kept = heap.kept(NO_ARMS.with_rows(alive))
     assert entries(kept) == {row: bound for row, bound in entries(heap).items() if row in set(alive.tolist())}
-
-
-@settings(max_examples=150)
-@given(
-    steps=st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 70), max_size=20)), max_size=10),
-    asked=st.lists(st.integers(0, 200), max_size=30),
-)
-def test_the_bits_are_a_set(steps, asked):
-    living, mirror = NO_ARMS, set()
-    for adding, rows in steps:
-        before, earlier = living, set(mirror)
-        changed = rows - mirror if adding else rows & mirror
-        array = np.array(sorted(changed), dtype=np.int64)
-        living = living.with_rows(array) if adding else living.without(array)
-        mirror = mirror | changed if adding else mirror - changed
-        assert set(before.rows().tolist()) == earlier
-        assert living.rows().tolist() == sorted(mirror)
-        assert living.count == len(mirror)
-    rows = np.array(asked, dtype=np.int64)
-    assert living.mask(rows).tolist() == [row in mirror for row in asked]
-    assert living.among(rows).tolist() == [row for row in asked if row in mirror]
-
-
-@pytest.mark.parametrize(("settled", "pushed"), [(1, 0), (1, 1), (9, 3), (100, 1), (100, 10)])
-def test_a_draw_is_uniform_over_the_entries_of_both_runs(settled, pushed):
-    """The places that the generator draws are those of the entries, each as often as it was drawn."""
-    rows = 7 * np.arange(settled + pushed) + 5
-    heap = HeapArms(0).push(rows[:settled], np.zeros(settled)).push(rows[settled:], np.zeros(pushed))
-    assert (len(heap.settled), len(heap.pushed)) == (settled, pushed)
-    for size in (0, 1, 40 * settled):
-        places = np.random.default_rng(size).integers(0, settled + pushed, size)
-        drawn = heap.draw(size, np.random.default_rng(size))
-        assert sorted(drawn.tolist()) == sorted(rows[places].tolist())

@@ -96,13 +96,6 @@ def test_the_regret_of_a_draw_is_within_the_lemma(values: list[float], gamma: fl
     assert excess(found, p, gamma) <= 2.0 * len(values) / gamma * (1.0 + 1e-9)
 
 
-@pytest.mark.rest
-def test_arms_that_are_drawn_too_seldom_are_beyond_the_lemma():
-    values = np.array([1.0, 0.2, 0.1])
-    p = igw.propensities(values, gamma=300.0)
-    assert excess(values, p, 100.0) > 2.0 * len(values) / 100.0
-
-
 @pytest.mark.parametrize(
     ("k", "broken"), [(1, [boltzmann, uniform]), (3, [boltzmann, uniform, all_as_before])]
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
-from shortlist.linear.principal_components import NEAREST, principal_components, rank_of
+from shortlist.linear.principal_components import NEAREST, principal_components
 
 
 def vectors(count=120, dim=9, rank=9, seed=0):
@@ -58,11 +58,6 @@ def test_the_overlap_is_that_of_all_pairs_where_every_vector_is_a_probe(count):
 
 
 @pytest.mark.rest
-def test_one_vector_has_no_neighbours():
-    assert principal_components(vectors(1), 1, np.random.default_rng(0)).overlap is None
-
-
-@pytest.mark.rest
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_more_than_the_rank_is_refused_whatever_the_unit(dtype, scale):
@@ -71,12 +66,6 @@ def test_more_than_the_rank_is_refused_whatever_the_unit(dtype, scale):
     principal_components(flat, 4, rng)
     with pytest.raises(InvalidParameter, match="rank"):
         principal_components(np.vstack([flat[:3], flat[:3]]), 4, rng)
-
-
-@pytest.mark.rest
-def test_rank_of_nothing_is_zero():
-    assert rank_of(np.zeros((3, 3))) == 0
-    assert rank_of(np.eye(3)) == 3
 
 
 @pytest.mark.rest

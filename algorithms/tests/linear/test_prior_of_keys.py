@@ -265,22 +265,6 @@ def test_intervals_hold():
     assert min(covered(fit).values()) >= 0.9
 
 
-@pytest.mark.rest
-def test_intervals_of_a_prior_that_is_too_sure_do_not_hold():
-    def broken(*sums):
-        prior = fit(*sums)
-        return LearnedPrior.of(
-            prior.mean,
-            prior.precision * 9.0,
-            prior.residuals,
-            keys=prior.keys,
-            observations=1.0,
-            variation=prior.variation,
-        )
-
-    assert min(covered(broken).values()) < 0.9
-
-
 def test_where_noise_hides_what_keys_differ_by_less_is_explored():
     explored = [exploration_with_prior(0.225, keys=50, variation=variation) for variation in (0.0, 0.5, 1.0)]
     assert explored == sorted(set(explored))

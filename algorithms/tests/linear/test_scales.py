@@ -122,31 +122,6 @@ def test_choices_do_not_depend_on_units(*, seed, length, value, bounded, within)
     assert scales.mean_square(found[2][0]) == longer**2 * scales.mean_square(plain[2][0])
 
 
-BROKEN = {
-    "a ridge of 1": {"ridge": lambda sums, otherwise: otherwise},
-    "a noise of 1": {"noise": lambda sums, theta, spread: 1.0},
-    "squares that are not squared": {
-        "noise": lambda sums, theta, spread: scales.noise(
-            replace(sums, squares=math.sqrt(sums.squares)), theta, spread=spread
-        )
-    },
-    "a floor in no unit": {
-        "noise": lambda sums, theta, spread: max(0.3, scales.noise(sums, theta, spread=spread))
-    },
-}
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("broken", BROKEN)
-def test_choices_of_a_broken_variant_depend_on_units(broken):
-    rng = np.random.default_rng(7)
-    features = rng.standard_normal((50, 4))
-    means = features @ rng.standard_normal(4)
-    unit = SimpleNamespace(**(vars(UNIT) | BROKEN[broken]))
-    plain = choices(features, means, unit=unit)
-    assert choices(features / 64, means, rewards=1 / 64, unit=unit)[0] != plain[0]
-
-
 @pytest.mark.rest
 def test_discounted_sums_are_taken_as_they_are():
     features, values = some(2)

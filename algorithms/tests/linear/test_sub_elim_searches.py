@@ -23,11 +23,9 @@ from shortlist.linear import linear_elimination, ridge, sub_elim
 from shortlist.linear.elimination import WATCHED, add, delete, rules, start
 from shortlist.linear.most_uncertain_arm import (
     AlternatingSearch,
-    QuadraticSearch,
     StageSample,
     Watched,
     every_arm,
-    packed_squares,
     whole_stage,
 )
 from shortlist.linear.sub_elim import choose, play
@@ -265,19 +263,6 @@ def test_one_choice_in_32_compares_a_sample_of_32_as_well():
         assert found.due == bool(compared)
 
 
-def test_proposals_that_are_repeated_are_not_all_arms():
-    features = np.ones((3, 1))
-    prior = ridge.prior(1, ridge=1.0)
-    state = start(prior, np.arange(3), lambda rows: features[rows], rules(radius=1.0, eta=0.001, few=0))
-    for rows, exact_answer in (([2, 2, 2], False), ([0, 1], False), ([2, 0, 1], True), ([2, 0, 1, 0], True)):
-        found = choose(
-            state, prior, lambda rows: features[rows], lambda *_, rows=rows: np.array(rows), k=1,
-            rng=np.random.default_rng(0),
-        )  # fmt: skip
-        assert found.arms.exact == exact_answer
-        assert found.arms.rows[0] in rows
-
-
 def test_missing_arms_are_drawn_from_all_stages():
     """By a finder that finds nothing: 40 arms are in the lowest stage, 160 in the next."""
     features = np.repeat([[0.9], [0.3]], (40, 160), axis=0)
@@ -314,17 +299,6 @@ def test_what_is_done_follows_the_lowest_stage_not_the_last():
     assert (wide.due, wide.broken, wide.arms.rows.item()) == (False, False, 0)
     narrow = choose(state, prior, lambda rows: features[rows], lambda *_: np.array([20]), **options)
     assert narrow.due, "0.4 is less than half of 1, if more than half of 1/2"
-
-
-def test_in_the_last_stage_is_a_state_whose_lowest_stage_is_the_last():
-    """s_max = 1: arms of stage 0 are still to be played before a sample of all is."""
-    _, _, state = of_two_stages(eta=1 / 16)
-    assert state.rules.last_stage == 1
-    assert [stage for stage, _ in state.sizes()] == [0, 1]
-    assert not state.capped
-    _, _, state = of_two_stages(eta=1 / 8)
-    assert state.sizes() == [(0, 50)]
-    assert state.capped
 
 
 def test_a_state_that_is_sampled_is_so_from_its_lowest_stage():
@@ -373,76 +347,6 @@ def test_missing_arms_of_the_last_stage_are_distinct_and_outside_the_excluded(rn
     assert sorted(sub_elim.draw_at_random(state, 500, exclude, rng)) == sorted(set(range(200)) - set(exclude))
 
 
-class Counted:
-    """A search that counts how often it is asked."""
-
-    def __init__(self, solver):
-        self.solver, self.asked = solver, 0
-
-    def search(self, query, k, exclude=NO_ROWS):
-        self.asked += 1
-        return self.solver.search(query, k, exclude)
-
-
-def test_an_alternating_search_asks_for_both_signs_until_nothing_is_wider():
-    features = np.eye(2) * [[1.0], [0.5]]
-    prior = ridge.prior(2, ridge=1.0)
-    state = start(prior, np.arange(2), lambda rows: features[rows], rules(radius=1.0, eta=1e-6, few=0))
-    rng = np.random.default_rng(0)
-    for starts, rounds, asked in ((1, 4, 4), (3, 4, 12), (2, 1, 4)):
-        solver = Counted(Scan(features))
-        find = AlternatingSearch(solver, lambda rows: features[rows], starts, rounds, shortlist=2)
-        assert set(find(prior, state, rng).tolist()) == {0, 1}
-        assert solver.asked == asked, "a second round finds nothing wider, and is the last one"
-    solver = Counted(Scan(features[:0]))
-    rows = AlternatingSearch(solver, lambda rows: features[rows])(prior, state, rng)
-    assert solver.asked == 2, "no living arm was found: the same question would be asked again"
-    assert rows.tolist() == [0], "the lowest stage"
-
-
-class Recorded:
-    """A solver that keeps what it is asked."""
-
-    def __init__(self, features):
-        self.scan, self.queries = Scan(features), []
-
-    def search(self, query, k):
-        self.queries.append(np.array(query))
-        return self.scan.search(query, k)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_an_alternating_search_climbs_from_the_widest_living_arm_to_its_direction(seed):
-    """From V^-2 g on it asks u and -u, and then u = V^-1 x of the widest living arm x that was found."""
-    rng = np.random.default_rng(seed)
-    features = rng.standard_normal((200, DIM)) * [1.0, 2.0, 0.5, 1.0]
-    posterior = posterior_of(features[:30], 3 * features[:30, 0])
-    state = start(posterior, np.arange(200), lambda rows: features[rows], rules(radius=9.0, eta=1e-3, few=0))
-    gone = {*range(0, 200, 2), *ridge.widths(posterior, features).argsort()[-30:].tolist()}
-    state = delete(state, np.array(sorted(gone)))
-    living = set(state.living.rows().tolist())
-    solver = Recorded(features)
-    found = AlternatingSearch(solver, lambda rows: features[rows], rounds=3, shortlist=20)(
-        posterior, state, np.random.default_rng(seed)
-    )
-    inverse = posterior.root @ posterior.root.T
-    u, widest, expected, proposed = np.linalg.matrix_power(inverse, 2), -1.0, [], []
-    u = u @ np.random.default_rng(seed).standard_normal(DIM)
-    for _ in range(3):
-        u = u / np.linalg.norm(u)
-        expected += [u, -u]
-        hits = [row for query in (u, -u) for row in (-features @ query).argsort()[:20].tolist()]
-        some = [row for row in hits if row in living]
-        proposed += some
-        span, row = max((features[row] @ inverse @ features[row], row) for row in some)
-        if span <= widest:
-            break
-        widest, u = span, inverse @ features[row]
-    np.testing.assert_allclose(solver.queries, expected, rtol=1e-6, atol=1e-9)
-    assert len(expected) > 2, "it climbs at least once"
-    assert sorted(found.tolist()) == sorted(proposed)
-
-
 def test_the_k_largest_of_some_rows_come_in_order():
     """Of any number of rows: fewer than half of them are wanted, more, and more than there are."""
     values = np.arange(23) * 7 % 11 / 2.0
@@ -467,19 +371,6 @@ def test_of_few_arms_the_widest_with_hope_come_first_then_those_of_largest_bound
         options = {"k": k, "rng": np.random.default_rng(0), "exclude": np.array(exclude, dtype=np.int64)}
         found = choose(state, posterior, lambda rows: features[rows], every_arm, **options)
         assert found.arms.rows.tolist() == expected[:k]
-
-
-def test_a_quadratic_search_answers_with_what_its_index_finds():
-    """The widest arm; a sample of the lowest stage where nothing lives of what was found."""
-    features = np.linspace(0.6, 0.9, 40)[:, None]
-    prior = ridge.prior(1, ridge=1.0)
-    state = start(prior, np.arange(40), lambda rows: features[rows], rules(radius=1.0, eta=1e-6, few=0))
-    rng, index = np.random.default_rng(0), Scan(packed_squares(features))
-    assert QuadraticSearch(index, shortlist=1)(prior, state, rng).tolist() == [39]
-    assert QuadraticSearch(index, shortlist=3)(prior, state, rng).tolist() == [39, 38, 37]
-    gone = delete(state, np.array([39, 38]))
-    assert QuadraticSearch(index, shortlist=3)(prior, gone, rng).tolist() == [37]
-    assert len(QuadraticSearch(index, shortlist=2)(prior, gone, rng)) == 32
 
 
 def test_watched_proposes_at_most_as_many_arms_as_it_says_and_as_many_of_a_long_stage():

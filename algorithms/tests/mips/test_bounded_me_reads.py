@@ -15,7 +15,6 @@ from finite_arms import (
     in_blocks,
     in_rows,
     spread_out,
-    suboptimality,
 )
 from shortlist.errors import InvalidParameter
 from shortlist.finite_population import rho
@@ -27,19 +26,6 @@ from shortlist.mips.racing import racing
 from shortlist.mips.read_costs import ReadCosts
 
 pytestmark = pytest.mark.rest
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("objective", ["inner_product", "nearest"])
-def test_reads_are_saved_on_arms_that_are_easy_to_tell_apart(search, layout, objective):
-    vectors, query = spread_out(300, 6000, 5)
-    rewards = LAYOUTS[layout](vectors, query, objective)
-    found = SEARCHES[search](rewards, k=3, epsilon=0.5, delta=0.05)
-    assert found.guarantee.kind == "pac"
-    assert (found.guarantee.epsilon, found.guarantee.delta) == (0.5, 0.05)
-    assert found.reads < 0.9 * found.exhaustive_reads
-    assert suboptimality(vectors, query, objective, found.rows) <= 0.5
 
 
 @pytest.mark.parametrize("plan", ["sampled", "printed"])
@@ -54,15 +40,6 @@ def test_reads_are_those_of_the_plan(plan):
         before, left = step.t, step.kept
     # The last few arms are read to the end where that costs less than deciding again.
     assert expected <= found.reads <= expected + 3 * (6000 - before) + found.exhaustive_reads / 64
-
-
-def test_one_sample_reads_less_than_the_printed_rounds():
-    vectors, query = spread_out(300, 6000, 5)
-    rewards = in_blocks(vectors, query)
-    options = {"k": 3, "epsilon": 0.5, "delta": 0.05}
-    sampled, printed = (bounded_me(rewards, **options, plan=plan) for plan in ("sampled", "printed"))
-    assert sampled.reads < printed.reads / 3
-    assert sampled.guarantee == printed.guarantee
 
 
 @given(
@@ -175,25 +152,6 @@ def test_the_empirical_bernstein_bound_is_given_the_range_of_an_arm(layout, obje
         assert spread >= largest
         if len(deviation) == len(vectors):
             assert (deviation >= rewarded[:, order[:t]].std(axis=1)).all()
-
-
-def test_racing_that_would_drop_nothing_stops_early(monkeypatch):
-    """Arms that are alike: after two checks of eight the rest is read in one go, and counted once."""
-    vectors = np.random.default_rng(4).standard_normal((300, 4096)).astype(np.float32)
-    rewards, pulls = in_blocks(vectors, np.ones(4096), costs=ReadCosts(picked=3.5, whole=3.0)), []
-    pull = type(rewards).pull
-
-    def seen(self, start, stop, places):
-        pulls.append((start, stop))
-        return pull(self, start, stop, places)
-
-    monkeypatch.setattr(type(rewards), "pull", seen)
-    found = racing(rewards, k=2, epsilon=1e-6, delta=0.05)
-    assert (found.guarantee.kind, found.guarantee.reason) == ("exact", raced.ALL_READ)
-    assert found.reads == found.exhaustive_reads
-    assert pulls[0] == (0, 64)
-    assert [stop for _, stop in pulls[:-1]] == [start for start, _ in pulls[1:]]
-    assert len(pulls) <= 3
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -94,25 +94,6 @@ def test_the_error_bound_holds_in_float32(dim, seed, size, query_size):
     assert (np.abs(approximate - truth) <= bound).all()
 
 
-def test_the_margin_is_needed():
-    """The broken variant: without the error bound, float32 alone picks wrong rows."""
-    rng = np.random.default_rng(5)
-    base = rng.standard_normal(32)
-    vectors = base + 1e-8 * rng.standard_normal((500, 32))
-    working = vectors.astype(np.float32)
-    wrong = right = 0
-    for _ in range(50):
-        query = rng.standard_normal(32)
-        error = error_bound(
-            32, float(np.linalg.norm(vectors, axis=1).max()), np.linalg.norm(query), working.dtype
-        )
-        expected = brute_force(vectors, query, 1)[0]
-        right += best(working @ query.astype(np.float32), error, 1, vectors, query).rows.tolist() == expected
-        wrong += best(working @ query.astype(np.float32), 0.0, 1, vectors, query).rows.tolist() != expected
-    assert right == 50
-    assert wrong > 10
-
-
 @pytest.mark.rest
 @given(arrays(np.float32, st.integers(0, 300), elements=st.integers(-5, 5).map(float)), st.integers(1, 40))
 def test_kth_largest_is_a_lower_bound_and_candidates_hold_the_best(scores, k):

@@ -16,7 +16,7 @@ from shortlist.errors import InvalidArgument, InvalidParameter
 from shortlist.mips import blocked
 from shortlist.mips.partial_sums import PartialSums
 from shortlist.mips.rewards import blocked_rewards
-from shortlist.sampling import clusters, coordinates, uniform
+from shortlist.sampling import clusters, coordinates
 from shortlist.sampling import race as race_module
 from shortlist.sampling.b_normal import b_normal, crossing
 from shortlist.sampling.control_variates import Proxy, controlled, taylor_proxy
@@ -24,7 +24,6 @@ from shortlist.sampling.factors import Factors, RandomOrder
 from shortlist.sampling.gumbel_max import from_weights, gumbel_max, top_k
 from shortlist.sampling.lil_ucb import Constants, constants_of, lil_ucb
 from shortlist.sampling.metropolis_hastings import metropolis_hastings_step
-from shortlist.sampling.race import draw
 from shortlist.sampling.racing_ebs import ebs_rules, racing_ebs
 from shortlist.sampling.racing_normal import normal_rules, racing_normal
 
@@ -135,35 +134,6 @@ def test_a_first_batch_of_clusters_has_at_least_two_factors():
 
 
 # The race, and several draws
-
-
-@pytest.mark.parametrize("least", [2, 50, 51])
-@pytest.mark.parametrize("draws", [1, 2, 9])
-@pytest.mark.parametrize("read", [10, 100, 260])
-def test_draws_are_raced_while_that_should_read_less_than_everything(draws, least, read):
-    """4 arms of 50 factors, 200 in all; a race reads ``read`` of them."""
-    factors = Factors.of(np.zeros((4, 50)))
-    asked = []
-
-    def decide(some, offsets, generator):
-        asked.append(offsets.tolist())
-        return len(asked) % 4, read
-
-    prior = np.array([0.0, 900.0, 0.0, 0.0])
-    found = draw(factors, prior, draws, np.random.default_rng(0), decide, least=least)
-    raced, known, spent = 0, False, 0
-    while raced < draws and not known:
-        per_draw = spent / raced if raced else 4 * least
-        known = draws > 1 and per_draw * (draws - raced) >= 200
-        if not known:
-            raced, spent = raced + 1, spent + read
-    assert len(asked) == raced
-    assert found.rows.tolist() == [(n + 1) % 4 for n in range(raced)] + [1] * (draws - raced)
-    assert found.reads == (200 if known else min(spent, 200))
-    assert found.exhaustive_reads == 200
-    assert found.raced == (raced if known or least < 50 else 0)
-    gumbels = np.random.default_rng(0).gumbel(size=(raced, 4))
-    assert np.array(asked).reshape(-1, 4) == pytest.approx(prior + gumbels)
 
 
 @pytest.mark.parametrize("method", ["normal", "ebs"])
@@ -435,22 +405,3 @@ def test_the_root_is_that_of_its_crossing(low, high):
 
 
 # Uniform draws by rejection
-
-
-def test_as_many_places_are_drawn_as_should_be_enough():
-    """A quarter of the pool is accepted: four times as many as are wanted, and a few to spare."""
-    looked = []
-
-    def accepts(places):
-        looked.append(len(places))
-        return places % 4 == 0
-
-    rng = SimpleNamespace(integers=lambda low, high, size: np.arange(low, high)[:size])
-    found = uniform.draw_distinct(accepts, pool=400, accepted=100, k=30, rng=rng)
-    assert found.tolist() == list(range(0, 120, 4))
-    assert looked == [120 + uniform.SPARE]
-    looked.clear()
-    turns = iter(([0, 1, 2, 3] * 40, range(400)))
-    rng = SimpleNamespace(integers=lambda low, high, size: np.array(list(next(turns)))[:size])
-    assert len(uniform.draw_distinct(accepts, pool=400, accepted=100, k=30, rng=rng)) == 30
-    assert looked == [120 + uniform.SPARE, math.floor(29 * 400 / 99) + uniform.SPARE]

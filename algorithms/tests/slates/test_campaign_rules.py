@@ -87,27 +87,6 @@ def test_results_after_the_end_are_counted_and_change_nothing_else():
     assert not list(pulls)
 
 
-def test_progress_is_a_fair_guess():
-    theta = means(8, 3, 0.4, 2)
-    state = start("sa_foa", epsilon=0.3)
-    rng = np.random.default_rng(7)
-    guesses = []
-    while not state.done:
-        state = told_with(state, theta, rng, 50)
-        if state.report is not None:
-            guesses.append((state.report.observed, state.report.more_pulls))
-    total = state.report.observed
-    late = [observed + more for observed, more in guesses if observed > total / 2]
-    assert all(total / 4 <= guess <= 4 * total for guess in late)
-
-
-def told_with(state, theta, rng, count):
-    state, pulls = ask_tell.ask(state, count)
-    return ask_tell.tell(
-        state, [(p.number, float(theta[list(p.slate)].sum() + rng.standard_normal())) for p in pulls]
-    )
-
-
 def test_totals_that_the_range_forbids_are_counted():
     theta = means(8, 3, 1.0, 1)
     state, pulls = ask_tell.ask(start("sa_foa", epsilon=1e-3, noise_std=0.3, reach=0.3), 400)

@@ -8,7 +8,7 @@ import pytest
 from matroid_instances import MATROIDS, bases
 from shortlist.errors import InvalidParameter
 from shortlist.slates import allocation, ask_tell, exhaustive, icb, saqm
-from shortlist.slates.allocation import UNIFORM, design_of, g_optimal, slates, xy_optimal
+from shortlist.slates.allocation import UNIFORM, design_of, g_optimal, slates
 from shortlist.slates.certified_bounds import upper_bound
 from shortlist.slates.least_squares import as_observations, fit
 from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, lead, spanning, unseen
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.rest
 
 matroids = pytest.mark.parametrize("matroid", MATROIDS.values(), ids=MATROIDS)
 LOOK = Look(0.8, 0.05, "certified", 60, 4)
-TWO_OF_EACH = MATROIDS["two of each"]
 
 
 def vectors(rows, n):
@@ -92,14 +91,6 @@ def test_every_slate_that_is_shown_is_allowed_and_together_they_tell_all(matroid
     order = np.random.default_rng(1).permutation(3_000)
     assert (slates(design, matroid, 7, order) == shown[order]).all(), "whatever else is asked"
     assert (slates(design, matroid, 7, np.array([1_500]))[0] == shown[1_500]).all()
-
-
-def test_slates_under_rules_of_a_seed_stay_what_they_are():
-    """Stored campaigns depend on it."""
-    assert slates(UNIFORM, TWO_OF_EACH, 11, np.array([0, 7, 8, 9, 1_000_000])).tolist() == PINNED
-
-
-PINNED = [[0, 2, 6, 7], [0, 2, 5, 6], [3, 4, 5, 7], [0, 2, 6, 7], [2, 4, 6, 7]]
 
 
 @matroids
@@ -277,32 +268,6 @@ def criterion(support, n, weights, hidden):
     W = np.linalg.pinv((x * weights[:, None]).T @ x)
     v = x[:, None] - x
     return float(((v @ W) * v).sum(axis=2).max())
-
-
-@matroids
-def test_xy_beats_equal_weights_and_a_long_descent_is_hardly_better(matroid):
-    n, hidden = matroid.n, unseen(matroid)
-    support = np.unique(slates(UNIFORM, matroid, 1, np.arange(6 * n)), axis=0)
-    weights, value = xy_optimal(support, n, hidden)
-    assert weights.sum() == pytest.approx(1.0)
-    assert weights.min() >= 0.0
-    assert value == pytest.approx(criterion(support, n, weights, hidden))
-    assert value <= criterion(support, n, np.full(len(support), 1 / len(support)), hidden) + 1e-9
-    assert value <= 1.02 * descended(support, n)
-
-
-def descended(support, n):
-    """The least XY-criterion along 800 subgradient steps: no better than the optimum."""
-    x, weights, least = vectors(support, n), np.full(len(support), 1.0 / len(support)), np.inf
-    for step in range(800):
-        gram = x @ np.linalg.pinv((x * weights[:, None]).T @ x, hermitian=True) @ x.T
-        squares = np.diag(gram)[:, None] + np.diag(gram) - 2 * gram
-        least = min(least, squares.max())
-        i, j = np.unravel_index(squares.argmax(), squares.shape)
-        slope = (gram[:, i] - gram[:, j]) ** 2
-        weights = weights * np.exp(0.3 / np.sqrt(step + 1) * slope / slope.max())
-        weights /= weights.sum()
-    return least
 
 
 def test_xy_and_g_are_refused_for_many_arms():
