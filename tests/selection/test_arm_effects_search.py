@@ -10,12 +10,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from app.bandits.effect_version import EffectVersion, version_of_fit
+from app.bandits.effect_version import AgeFit, EffectVersion, version_of_fit
 from app.catalogues.learner_snapshot import ConstantSnapshot
 from app.filtering.filtered_snapshot import without_rows
 from app.filters.coded_values import Small
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
+from app.records.age_sums import as_in_tokens
 from app.selection.arm_effects import (
     LEAST_ASKED,
     ArmEffects,
@@ -29,6 +30,7 @@ from app.selection.list_limits import LimitedSolver, Limits
 from shortlist.index.hnsw import HnswGraph
 from shortlist.index.norm_pruned import NormBlocks
 from shortlist.index.table import TableSnapshot, longest_first
+from shortlist.linear.ages import BINS, bin_of
 from shortlist.linear.arm_effects import EffectFit, estimates
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
@@ -366,3 +368,47 @@ def test_the_best_arms_are_among_those_that_a_graph_has_looked_at_or_of_large_ef
     hits, wanted = solver.search(query, 5), solver.search_exact(query, 5)
     assert hits.rows.tolist() == wanted.rows.tolist()
     assert not hits.exact
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("searched", [lambda arms: arms, in_blocks])
+def test_ages_are_a_part_of_what_arms_have_also_of_arms_that_come_later(
+    searched: Callable[[Snapshot], Snapshot],
+):
+    """Rows that come after the version: new arms, old ones with other features, and some of unknown age."""
+    rng, since_ms = np.random.default_rng(7), 10**12
+    effects_of_ages = as_in_tokens(np.linspace(2.0, -2.0, BINS))
+    fit = AgeFit(effects_of_ages, [0.1] * BINS, [], [], [], [])
+    index = LiveIndex(DIM, IndexOptions(kind="exact"))
+    features = rng.normal(size=(ARMS, DIM)) / 2
+    came = dict(
+        zip(map("a{}".format, range(ARMS)), (since_ms - rng.integers(1, 10**9, ARMS)).tolist(), strict=True)
+    )
+    came |= {f"a{n}": 0 for n in range(0, ARMS, 7)}
+    index.upsert(list(came), features, range(1, ARMS + 1), list(came.values()))
+    version = version_of_fit(
+        1, since_ms, space=0, decisions=3, fits=[EffectFit(0.25, 0.5)], arms=["a1", "a2"], revisions=[2, 3],
+        n=np.ones((1, 2)), R=np.array([[3.0, -3.0]]), ages=fit,
+    )  # fmt: skip
+    weights = np.ones(1)
+    effects = ArmEffects.of(version, Directions(), index.snapshot().table, weights, E, most_head=HEAD)
+    for turn in range(4):
+        if turn:  # a search has looked at the head before
+            ids = [f"new{turn}", f"a{turn}", f"a{100 + turn}", f"a{7 * turn}"]
+            came[ids[0]] = since_ms + turn
+            revisions = range(ARMS + 10 * turn, ARMS + 10 * turn + 4)
+            index.upsert(ids, rng.normal(size=(4, DIM)) / 2, revisions, [came[arm] for arm in ids])
+            effects = effects.with_rows(index.snapshot().table)
+        snapshot = searched(index.snapshot())
+        rows = np.sort(snapshot.eligible())
+        ids = [snapshot.id_of(row) for row in rows.tolist()]
+        own = dict(zip(version.names, version.effects[0].tolist(), strict=True))
+        aged = [0.0 if not came[arm] else effects_of_ages[bin_of(since_ms - came[arm])] for arm in ids]
+        wanted = np.array(aged) + np.array([own.get(arm, 0.0) for arm in ids])
+        np.testing.assert_allclose(effects.worth(snapshot, rows), wanted, atol=1e-6)
+        for k in (1, 5, 30):
+            query = rng.normal(size=DIM)
+            hits = EffectSolver(snapshot, snapshot, effects).search(query, k)
+            scores = snapshot.features_of(rows) @ query + wanted
+            assert hits.exact
+            assert hits.rows.tolist() == rows[np.argsort(-scores)][:k].tolist()
