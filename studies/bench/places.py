@@ -90,6 +90,15 @@ class Known:
     seen: NDArray[np.bool_]
 
 
+class World(NamedTuple):
+    """``worth``: what an arm earns of a key that looks at it. Shapes: features (K, D + 1), the last 1; worth
+    (K, U); truth (k,)."""
+
+    features: Matrix
+    worth: Matrix
+    truth: Vector
+
+
 class Shown(NamedTuple):
     """A list: its arms, their features, and what is expected of these. Shapes: (k,), (k, D + 1), (k,)."""
 
@@ -129,12 +138,8 @@ def row(kind: Kind, draws: int = DRAWS, lists: int = LISTS) -> dict[str, Any]:
 def play(kind: Kind, mode: str, lists: int, draw: int) -> tuple[float, float]:
     """The share that is had in a world, and the error of p."""
     rng = np.random.default_rng((SEED, draw))
-    features = np.column_stack((rng.normal(size=(kind.arms, D)), np.ones(kind.arms)))
-    tastes = rng.normal(size=(kind.keys, D)) * kind.taste / np.sqrt(D)
-    worth = kind.base + features[:, :D] @ tastes.T + kind.effect * rng.normal(size=(kind.arms, 1))
-    if kind.noise is None:
-        worth = worth.clip(0.0, 1.0)
-    truth, count = np.array(kind.p), len(kind.p)
+    features, worth, truth = world_of(kind, rng)
+    count = len(truth)
     variance = kind.base * (1.0 - kind.base) if kind.noise is None else kind.noise**2
     known = start(kind, truth if mode == "right" else np.ones(count), variance)
     had, best, at_random = 0.0, 0.0, 0.0
@@ -154,6 +159,14 @@ def play(kind: Kind, mode: str, lists: int, draw: int) -> tuple[float, float]:
         if number % FIT_EVERY == FIT_EVERY - 1:
             fit(known, mode)
     return (had - at_random) / (best - at_random), float(np.abs(known.examination.p - truth).max())
+
+
+def world_of(kind: Kind, rng: Generator) -> World:
+    """A world of a kind."""
+    features = np.column_stack((rng.normal(size=(kind.arms, D)), np.ones(kind.arms)))
+    tastes = rng.normal(size=(kind.keys, D)) * kind.taste / np.sqrt(D)
+    worth = kind.base + features[:, :D] @ tastes.T + kind.effect * rng.normal(size=(kind.arms, 1))
+    return World(features, worth.clip(0.0, 1.0) if kind.noise is None else worth, np.array(kind.p))
 
 
 def start(kind: Kind, p: Vector, variance: float) -> Known:

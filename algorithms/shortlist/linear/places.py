@@ -10,10 +10,12 @@ Notation
 
 Estimate
     In lists that are drawn, as by Thompson sampling, an arm stands at many places for many keys, and M_j
-    corrects for better arms at higher places. p_j is the ratio Y_j / M_j over that of the first place, where
-    both are shrunk to 1 by ``STRENGTH`` mean rewards of the first place. Expectations under a wrong p fade. A
-    reward weighs v_1 / v_j: clicks at low places are rarer, so surer. Without it a right p costs up to a
-    third where clicks are rare.
+    corrects for better arms at higher places. p_j is the ratio Y_j / M_j over that of the first place,
+    where both are shrunk to 1 by ``STRENGTH`` mean rewards of the first place. Expectations under a wrong p
+    fade. They also say that arms at low places are bad, which confirms that p: so while little is known of
+    arms M_j is shrunk to what is expected of all places together, by ``TRUSTED_LISTS``. A reward weighs v_1
+    / v_j: clicks at low places are rarer, so surer. Without it a right p costs up to a third where clicks
+    are rare.
 
     Where one arm stands first for everybody, p and the worth of this arm cannot be told apart.
 
@@ -32,6 +34,7 @@ from shortlist.types import Vector
 
 STRENGTH = 40.0  # mean rewards of the first place
 LOW, HIGH = 0.02, 1.2  # of p
+TRUSTED_LISTS = 1_000.0  # after which half of what was expected of places apart counts: errors of p halve
 FADED = 0.9  # of what was learned, after each FADE_LISTS: with 200 rare clicks lose what they gain
 FADE_LISTS = 1_000.0
 TINY = 1e-9
@@ -68,6 +71,8 @@ def fit(sums: PlaceNumbers) -> Examination:
     if not shown or sums.n[0] <= 0.0 or min(sums.M.sum(), sums.Y.sum(), sums.Y[0]) <= 0.0:
         return Examination(p, w)
     n, M, Y, V = (numbers[:shown] for numbers in sums)
+    trusted = n[0] / (n[0] + TRUSTED_LISTS)
+    M = trusted * M + (1.0 - trusted) * n * M.sum() / n.sum()
     more = STRENGTH * Y[0] / n[0]
     ratios = (Y + more) / (M + more * M.sum() / Y.sum())
     p[:shown] = np.clip(ratios / ratios[0], LOW, HIGH)

@@ -12,6 +12,7 @@ from shortlist.linear.places import (
     HIGH,
     LOW,
     STRENGTH,
+    TRUSTED_LISTS,
     PlaceNumbers,
     faded,
     fit,
@@ -59,6 +60,19 @@ def test_it_finds_the_truth_after_four_thousand_lists(truth: np.ndarray):
         assert np.abs(p - truth).max() < 0.09
 
 
+def test_what_is_believed_of_places_alone_does_not_confirm_itself():
+    """Arms are alike, and each stands where it is expected to, so that under any p what it earns there is as
+    expected: from p that are off by up to .8, and from too small ones, p comes back.
+    """
+    for believed in (np.ones(5), P**2):
+        p, known = believed, nothing(5)
+        for _ in range(20):
+            expected = np.tile(0.4 * P / p, (200, 1))
+            known = faded(known, numbers(np.tile(0.4 * P, (200, 1)), expected, p))
+            p, _ = fit(known)
+        assert np.abs(p - P).max() < 0.12
+
+
 @pytest.mark.rest
 def test_clicks_at_low_places_are_surer_and_constant_noise_is_the_same_everywhere():
     p, w = played(np.random.default_rng(1), P)
@@ -75,7 +89,8 @@ def test_it_is_the_shrunken_ratio_of_ratios():
     n, M, Y = np.full(3, 50.0), np.array([20.0, 18.0, 15.0]), np.array([12.0, 7.0, 4.0])
     V = rng.uniform(5, 9, 3)
     p, w = fit(PlaceNumbers(n, M, Y, V))
-    more = STRENGTH * Y[0] / n[0]
+    trusted, more = 50.0 / (50.0 + TRUSTED_LISTS), STRENGTH * Y[0] / n[0]
+    M = trusted * M + (1.0 - trusted) * M.mean()
     ratio = (Y + more) / (M + more * M.sum() / Y.sum())
     np.testing.assert_allclose(p, np.clip(ratio / ratio[0], LOW, HIGH), rtol=1e-12)
     wanted = np.clip((V / n)[0] / (V / n), 1.0, np.maximum(1.0, 1.0 / p))
