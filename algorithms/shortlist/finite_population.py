@@ -99,8 +99,8 @@ def empirical_bernstein_serfling(
 def variance_factor(t: int, population: int) -> float:
     """Return V of ``bernstein_serfling``: s^2 V takes the place of the variance of a sum of t values."""
     checks.in_range("t", t, least=1, most=population)
-    rest = population - t
-    return min(t, rest, _martingale_factor(rest, population), _martingale_factor(t, population))
+    unread = population - t
+    return min(t, unread, _martingale_factor(unread, population), _martingale_factor(t, population))
 
 
 def _martingale_factor(rest: int, population: int) -> float:

@@ -1,7 +1,7 @@
-"""What is learned of the ages of arms: sums of each bin, folded with those of arms, and their fit.
+"""The sums of the ages of arms: sums of each bin, folded with those of arms, and their fit.
 
-The sums of a partition only grow, or lose what a forgotten key has taught. Which stretches of time they were
-counted in is in the version of the effects (``AgeFit``): so folding stays a sum, in any order.
+The sums of a partition only grow, or lose the rewards of a forgotten key. The version of the effects has the
+stretches of time they were counted in (``AgeFit``): so the fold stays a sum, in any order.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def with_entry(sums: AgeSums, entry: LogEntry, reward: RewardEntry, *, sign: Lit
         return sums
     age_bin, examined = reward.at_age.bin, 1.0 if reward.examined is None else reward.examined
     n, R, R_error = list(sums.n), list(sums.R), list(sums.R_error)
-    own = reward.served[0] - reward.at_age.effect
-    expected = examined * (reward.expected[0] + own)
+    own_reward = reward.served[0] - reward.at_age.effect
+    expected = examined * (reward.expected[0] + own_reward)
     for (value,), _, begins in changes_of(entry, reward):
         # What is expected is taken off once: with the first value of the decision.
         n[age_bin] += sign * reward.weight * examined**2 if begins else 0.0
@@ -50,27 +50,27 @@ def fitted_ages(before: AgeFit | None, parts: Sequence[AgeSums], noise: float) -
         return before
     n = np.sum([part.n for part in parts], axis=0)
     R = np.sum([np.array(part.R) - part.R_error for part in parts], axis=0)
-    known, n_since, R_since = ages.nothing(), n, R
+    age_numbers, n_since, R_since = ages.nothing(), n, R
     if before is not None:
-        known = AgeNumbers(np.array(before.A), np.array(before.r))
+        age_numbers = AgeNumbers(np.array(before.A), np.array(before.r))
         n_since, R_since = n - before.n, R - before.R
     # What a forgotten key has taught in an earlier stretch is in its numbers.
     is_more = n_since > 0.0
     n_since, R_since = np.where(is_more, n_since, 0.0), np.where(is_more, R_since, 0.0)
     if n_since.sum() < ages.STRETCH:
         return before
-    known = ages.added(known, n_since, R_since)
-    effects, deviations = ages.fit(known, noise)
-    lists = [numbers.tolist() for numbers in (deviations, known.A, known.r, n, R)]
+    age_numbers = ages.added(age_numbers, n_since, R_since)
+    effects, deviations = ages.fit(age_numbers, noise)
+    lists = [numbers.tolist() for numbers in (deviations, age_numbers.A, age_numbers.r, n, R)]
     return AgeFit(as_in_tokens(effects), *lists)
 
 
-def have_moved(before: AgeFit | None, now: AgeFit | None, passed_ms: int) -> bool:
-    """Whether a version is due for what is known of ages, so many ms after the one before."""
-    if now is None:
+def have_moved(before: AgeFit | None, after: AgeFit | None, passed_ms: int) -> bool:
+    """Return whether a version is due for the ages, so many ms after the one before."""
+    if after is None:
         return False
-    if any(now.effects) and passed_ms >= STALE_MS:
+    if any(after.effects) and passed_ms >= STALE_MS:
         return True
-    had = np.zeros(ages.BINS) if before is None else np.array(before.effects)
-    apart: Vector = np.abs(np.array(now.effects) - had)
-    return bool((apart > MOVED * np.array(now.deviations)).any())
+    effects_before = np.zeros(ages.BINS) if before is None else np.array(before.effects)
+    apart: Vector = np.abs(np.array(after.effects) - effects_before)
+    return bool((apart > MOVED * np.array(after.deviations)).any())

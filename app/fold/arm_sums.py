@@ -35,11 +35,11 @@ NOTHING_TAUGHT: Taught = {}
 
 def arms_of(entries: Iterable[DecodedEntry]) -> list[ArmId]:
     """The arms whose sums ``fold_arms`` needs for these entries, in order; also those of places and ages."""
-    found = set[ArmId]()
-    for each in entries:
-        if (arm := arm_of(each)) is not None:
-            found |= {arm, *_tables_of(each.entry, cast("RewardEntry", each.content))}
-    return sorted(found)
+    arms = set[ArmId]()
+    for decoded in entries:
+        if (arm := arm_of(decoded)) is not None:
+            arms |= {arm, *_tables_of(decoded.entry, cast("RewardEntry", decoded.content))}
+    return sorted(arms)
 
 
 def folded_sums(revision: int, data: bytes) -> AnySums:
@@ -50,7 +50,7 @@ def folded_sums(revision: int, data: bytes) -> AnySums:
 
 
 def _tables_of(entry: LogEntry, reward: RewardEntry) -> Sequence[ArmId]:
-    """What an entry teaches beside its arm: places and ages, whose sums stand among those of arms."""
+    """The tables taught by an entry beside its arm: places and ages, whose sums stand among those of arms."""
     uid, places, ages = entry.learner.bandit_uid, reward.at_place, reward.at_age
     return [places_of(uid)] * (places is not None) + [ages_of(uid)] * (ages is not None)
 
@@ -85,32 +85,32 @@ def fold_arms(
     ``entries``  after their fold into learners, of one partition, in the order of the log
     ``moved``    by the uid of a bandit, the last move before them
     """
-    now, changed, spaces = dict(sums), dict[ArmId, None](), dict(moved)
-    for each in entries:
-        entry, content = each
+    current, changed, spaces = dict(sums), dict[ArmId, None](), dict(moved)
+    for decoded in entries:
+        entry, content = decoded
         uid = entry.learner.bandit_uid
         if isinstance(content, MoveEntry):
             spaces[uid] = max(content.space, spaces.get(uid, 0))
-        elif isinstance(content, RewardEntry) and (arm := arm_of(each)) is not None:
-            before = now.get(arm)
-            now[arm] = add_entry(cast("ArmSums | None", before), entry, content, spaces.get(uid, 0))
-            if now[arm] is not before:
+        elif isinstance(content, RewardEntry) and (arm := arm_of(decoded)) is not None:
+            before = current.get(arm)
+            current[arm] = add_entry(cast("ArmSums | None", before), entry, content, spaces.get(uid, 0))
+            if current[arm] is not before:
                 changed[arm] = None
             for table in _tables_of(entry, content):
-                now[table] = _with_entry(now.get(table), table.revision, entry, content)
+                current[table] = _with_entry(current.get(table), table.revision, entry, content)
                 changed[table] = None
         for past in taught.get(entry.entry_id, ()):
             arm, reward = arm_of(past), past.content
             if arm is None or not isinstance(reward, RewardEntry):
                 continue
-            if (had := now.get(arm)) is not None:
-                now[arm] = _take_back(cast("ArmSums", had), past.entry, reward)
+            if (sums_before := current.get(arm)) is not None:
+                current[arm] = _take_back(cast("ArmSums", sums_before), past.entry, reward)
                 changed[arm] = None
             for table in _tables_of(past.entry, reward):
-                if (before_it := now.get(table)) is not None:
-                    now[table] = _with_entry(before_it, table.revision, past.entry, reward, sign=-1)
+                if (before_it := current.get(table)) is not None:
+                    current[table] = _with_entry(before_it, table.revision, past.entry, reward, sign=-1)
                     changed[table] = None
-    return {arm: now[arm] for arm in changed}
+    return {arm: current[arm] for arm in changed}
 
 
 def _with_entry(
@@ -140,26 +140,26 @@ async def taught_by(store: Store, partition: int, forgetting: Sequence[DecodedEn
     asked, taught = {entry.entry_id for entry, _ in forgetting}, dict[str, Sequence[DecodedEntry]]()
     since = dict[LearnerId, dict[str, DecodedEntry]]()
     async for page in store.rewards.of_learners(partition, learners, forgetting[-1].entry.entry_id):
-        for each in decoded_all(page):
-            entry = each.entry
-            if forgets(each):
+        for decoded in decoded_all(page):
+            entry = decoded.entry
+            if forgets(decoded):
                 entries = since.pop(entry.learner, {})
                 if entry.entry_id in asked:
                     taught[entry.entry_id] = list(entries.values())
             else:
                 entries = since.setdefault(entry.learner, {})
                 entries.pop(entry.origin, None)
-                entries[entry.entry_id] = each
+                entries[entry.entry_id] = decoded
     return taught
 
 
 def add_entry(before: ArmSums | None, entry: LogEntry, reward: RewardEntry, moved: int = 0) -> ArmSums | None:
     """The sums of an arm after an entry; the same object if the entry is of earlier features."""
     current = before or ArmSums()
-    is_of, now = (reward.space, reward.revision), (current.space, current.revision)
-    if reward.space < moved or is_of < now:
+    is_of, current_of = (reward.space, reward.revision), (current.space, current.revision)
+    if reward.space < moved or is_of < current_of:
         return before
-    if is_of > now:  # counted anew: those of earlier features may have been dropped before
+    if is_of > current_of:  # counted anew: those of earlier features may have been dropped before
         current = ArmSums(space=reward.space, revision=reward.revision)
     half_life_s, at_ms = _arm_time(current, reward)
     if reward.arm_time is not None and half_life_s and half_life_s != current.half_life_s:

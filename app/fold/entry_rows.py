@@ -53,15 +53,15 @@ def rows_of(items: Sequence[Item]) -> RewardRows:
     if len(set(map(len, rows))) > 1:
         raise InvalidShape("features must have the same length as in the other rewards", argument="features")
     features = bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
-    added, had = np.array(values), np.array(before)
+    added, earlier = np.array(values), np.array(before)
     if any(root != 1.0 for root in roots):
         weights = np.array(roots)[:, None]
-        features, added, had = weights * features, weights * added, weights * had
+        features, added, earlier = weights * features, weights * added, weights * earlier
     return RewardRows(
         features,
         added,
         np.array(first),
-        had,
+        earlier,
         reward_at=np.array(positions),
         decided_ms=np.array([reward.decided_ms for _, reward in items]),
         half_life_s=np.array([reward.half_life_s for _, reward in items]),

@@ -74,14 +74,14 @@ def fold(
     """
     # Copies: the caller may have the states in a cache, and folds again if the store refuses them.
     # ``changed`` is a dictionary for its order, which does not depend on hashes, unlike a set's.
-    now, changed = dict(states), dict[LearnerId, None]()
+    current, changed = dict(states), dict[LearnerId, None]()
     # ``_move`` writes to it.
     spaces = Spaces(dict(spaces.folded), spaces.maps)
     # Only neighbours of one kind are folded together: the entry of a forgotten or restored learner must see
     # all earlier entries, and no later ones.
-    for kind, group in groupby(entries, key=lambda each: type(each.content)):
-        changed.update(dict.fromkeys(_ACTS[kind](now, list(group), leave_out, spaces)))
-    return {learner: now[learner] for learner in changed}
+    for kind, group in groupby(entries, key=lambda decoded: type(decoded.content)):
+        changed.update(dict.fromkeys(_ACTS[kind](current, list(group), leave_out, spaces)))
+    return {learner: current[learner] for learner in changed}
 
 
 def continued(
@@ -116,12 +116,12 @@ def _refuse(entry: LogEntry, reason: str) -> None:
 
 
 def moves_of(entries: Iterable[DecodedEntry]) -> dict[str, int]:
-    """Of each bandit the last move among these entries."""
-    return spaces_of(each for each in entries if isinstance(each.content, MoveEntry))
+    """The last move of each bandit among these entries."""
+    return spaces_of(decoded for decoded in entries if isinstance(decoded.content, MoveEntry))
 
 
 def spaces_of(entries: Iterable[DecodedEntry]) -> dict[str, int]:
-    """Of each bandit the latest space named by its entries; none of entries without a space."""
+    """The latest space of each bandit named by its entries; none of entries without a space."""
     spaces = dict[str, int]()
     for entry, content in entries:
         if isinstance(content, RewardEntry | MoveEntry) and content.space:
@@ -136,7 +136,7 @@ def reason_of(error: Exception) -> str:
 
 
 def _leave_out(
-    now: States, items: Iterable[tuple[LogEntry, Unreadable]], leave_out: LeaveOut, spaces: Spaces
+    current: States, items: Iterable[tuple[LogEntry, Unreadable]], leave_out: LeaveOut, spaces: Spaces
 ) -> Iterable[LearnerId]:
     for entry, content in items:
         leave_out(entry, content.reason)
@@ -144,7 +144,7 @@ def _leave_out(
 
 
 def _move(
-    now: States, items: Iterable[tuple[LogEntry, MoveEntry]], leave_out: LeaveOut, spaces: Spaces
+    current: States, items: Iterable[tuple[LogEntry, MoveEntry]], leave_out: LeaveOut, spaces: Spaces
 ) -> Iterable[LearnerId]:
     """All learners of the bandit are of another space from here on; each is carried with its next entry."""
     # A copy made by ``fold``.
@@ -155,13 +155,15 @@ def _move(
     return ()
 
 
-def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterable[LearnerId]:
+def _learn(
+    current: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces
+) -> Iterable[LearnerId]:
     """Add rewards to their learners; those of one kind together."""
     by_learner = _by_learner(items)
     by_kind: dict[object, dict[LearnerId, list[Item]]] = {}
     for learner, added_items in by_learner.items():
         # Nearly always. Only around a move each entry has to be looked at by itself.
-        state, (_, reward) = now.get(learner), added_items[0]
+        state, (_, reward) = current.get(learner), added_items[0]
         space = reward.space if state is None else state.space
         is_moved = spaces.folded.get(learner.bandit_uid, 0) > space
         if not is_moved and all(each.space == space for _, each in added_items):
@@ -169,23 +171,23 @@ def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spac
             kind = len(reward.features), bool(reward.half_life_s), space
             by_kind.setdefault(kind, {})[learner] = added_items
         else:
-            _add_across(now, learner, added_items, leave_out, spaces)
+            _add_across(current, learner, added_items, leave_out, spaces)
     for group in by_kind.values():
-        _add(now, group, leave_out)
+        _add(current, group, leave_out)
     return by_learner
 
 
 def _add_across(
-    now: States, learner: LearnerId, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces
+    current: States, learner: LearnerId, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces
 ) -> None:
     """Add items one after the other, each in the latest of the spaces of the state, the log and the item."""
     uid = learner.bandit_uid
     for entry, reward in items:
-        state = now.setdefault(learner, None)
+        state = current.setdefault(learner, None)
         # Never back: a map between spaces has no inverse.
         to = max(reward.space, spaces.folded.get(uid, 0), 0 if state is None else state.space)
         try:
-            now[learner] = spaces.carried(uid, state, to)
+            current[learner] = spaces.carried(uid, state, to)
             # As if the reward had been in the carried state: the order does not matter.
             alone = None if reward.space == to else state_of(rows_of([(entry, reward)]))
             later = spaces.carried(uid, alone, to)
@@ -193,35 +195,35 @@ def _add_across(
             leave_out(entry, reason_of(error))
             continue
         if alone is None:
-            _add(now, {learner: [(entry, reward)]}, leave_out)
+            _add(current, {learner: [(entry, reward)]}, leave_out)
         elif later is not None:
-            now[learner] = merged(now[learner], later)
+            current[learner] = merged(current[learner], later)
 
 
 def _forget(
-    now: States, items: Sequence[tuple[LogEntry, ForgetEntry]], leave_out: LeaveOut, spaces: Spaces
+    current: States, items: Sequence[tuple[LogEntry, ForgetEntry]], leave_out: LeaveOut, spaces: Spaces
 ) -> Iterator[LearnerId]:
     for entry, _ in items:
-        now[entry.learner] = None
+        current[entry.learner] = None
         yield entry.learner
 
 
 def _give(
-    now: States, items: Iterable[tuple[LogEntry, StateEntry]], leave_out: LeaveOut, spaces: Spaces
+    current: States, items: Iterable[tuple[LogEntry, StateEntry]], leave_out: LeaveOut, spaces: Spaces
 ) -> Iterator[LearnerId]:
     """Give learners states, which only those without any reward take: what was learned is never replaced."""
-    for entry, given in items:
+    for entry, given_state in items:
         learner = entry.learner
-        if now.get(learner) is not None:
+        if current.get(learner) is not None:
             continue
         try:
-            state, uid = bytes_to_state(given.state), learner.bandit_uid
+            state, uid = bytes_to_state(given_state.state), learner.bandit_uid
             carried = spaces.carried(uid, state, max(spaces.folded.get(uid, 0), state.space))
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
             continue
         if carried is not None:  # else nothing of its space is
-            now[learner] = carried
+            current[learner] = carried
             yield learner
 
 
@@ -234,20 +236,22 @@ _ACTS: Mapping[type, Act] = {
 }
 
 
-def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut) -> None:
+def _add(current: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut) -> None:
     """Add all learners together; after a failure each item by itself."""
     try:
         # One product of matrices for all learners of a kind is several times as fast as one for each.
         rows = rows_of([item for items in group.values() for item in items])
-        states = states_after([now.get(learner) for learner in group], list(map(len, group.values())), rows)
-        now.update(zip(group, states, strict=True))
+        states = states_after(
+            [current.get(learner) for learner in group], list(map(len, group.values())), rows
+        )
+        current.update(zip(group, states, strict=True))
     except Exception as error:  # an entry may be wrong in any way; the others are folded
         alone = [(learner, item) for learner, items in group.items() for item in items]
         if len(alone) > 1:
             for learner, item in alone:
-                _add(now, {learner: [item]}, leave_out)
+                _add(current, {learner: [item]}, leave_out)
         else:
             ((learner, (entry, _)),) = alone
             # ``fold`` looks up every learner that was tried, also one of which this was the only entry
-            now.setdefault(learner, None)
+            current.setdefault(learner, None)
             leave_out(entry, reason_of(error))

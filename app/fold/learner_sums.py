@@ -62,20 +62,20 @@ def states_after(
     NonFinite.
     """
     nothing = LearnerState(0, ridge_sums.empty(rows.features.shape[1]), space=rows.space)
-    known, ends = [state or nothing for state in states], np.cumsum(counts).tolist()
+    all_states, ends = [state or nothing for state in states], np.cumsum(counts).tolist()
     if rows.half_life_s[0]:  # each learner has a time of its own, so there are no common weights
         parts = (rows.part(end - count, end) for end, count in zip(ends, counts, strict=True))
-        return list(map(_discounted, known, parts))
+        return list(map(_discounted, all_states, parts))
     owners = np.repeat(np.arange(len(counts)), counts)[rows.reward_at]
-    before = [state.sums for state in known]
+    before = [state.sums for state in all_states]
     sums = ridge_sums.add_each(before, owners, rows.features, rows.values, rows.first, before=rows.before)
     if len(sums[0].more):  # how many a learner has must not depend on who is folded with it
         named = np.maximum.reduceat(rows.signals, [0, *ends[:-1]]).tolist()
-        least = map(max, named, (own.signals for own in before))
-        sums = [own.without_signals(count) for own, count in zip(sums, least, strict=True)]
+        least = map(max, named, (state_sums.signals for state_sums in before))
+        sums = [state_sums.without_signals(count) for state_sums, count in zip(sums, least, strict=True)]
     return [
-        LearnerState(state.version + count, own, space=state.space)
-        for state, count, own in zip(known, counts, sums, strict=True)
+        LearnerState(state.version + count, state_sums, space=state.space)
+        for state, count, state_sums in zip(all_states, counts, sums, strict=True)
     ]
 
 

@@ -69,31 +69,31 @@ def fitted_places(
     """
     if not parts:
         return before
-    seen = _added(parts)
-    if before is not None and before.all_sums == _lists(seen):
+    part_sums = _added(parts)
+    if before is not None and before.all_sums == _lists(part_sums):
         return before
-    known = PlaceNumbers(*np.zeros((4, MOST_LEARNED_PLACES)))
-    since = seen
+    numbers = PlaceNumbers(*np.zeros((4, MOST_LEARNED_PLACES)))
+    since = part_sums
     if before is not None:
-        known = PlaceNumbers(*map(np.array, before.sums))
+        numbers = PlaceNumbers(*map(np.array, before.sums))
         since = PlaceNumbers(
-            *(later - np.array(earlier) for later, earlier in zip(seen, before.all_sums, strict=True))
+            *(later - np.array(earlier) for later, earlier in zip(part_sums, before.all_sums, strict=True))
         )
-    known = places.faded(known, since)
+    numbers = places.faded(numbers, since)
     is_below = may_be_below or any(part.below > 0 for part in parts)
-    p, w = np.ones((2, MOST_LEARNED_PLACES)) if is_below else places.fit(known)
-    return PlaceFit(_shown(p), _shown(w), _lists(known), _lists(seen), is_below)
+    p, w = np.ones((2, MOST_LEARNED_PLACES)) if is_below else places.fit(numbers)
+    return PlaceFit(_shown(p), _shown(w), _lists(numbers), _lists(part_sums), is_below)
 
 
-def have_moved(before: PlaceFit | None, now: PlaceFit | None, *, only_if_far: bool) -> bool:
+def have_moved(before: PlaceFit | None, after: PlaceFit | None, *, only_if_far: bool) -> bool:
     """Return whether a version is due for the places."""
-    if now is None or now is before:
+    if after is None or after is before:
         return False
     ones = (1.0,) * MOST_LEARNED_PLACES
     p, w = (ones, ones) if before is None else (before.p, before.w)
-    apart = np.abs(np.array(now.p) - np.array(p)).max()
-    weights_apart = np.abs(np.log(np.array(now.w) / np.array(w))).max()
-    is_told = before is None or before.is_below != now.is_below
+    apart = np.abs(np.array(after.p) - np.array(p)).max()
+    weights_apart = np.abs(np.log(np.array(after.w) / np.array(w))).max()
+    is_told = before is None or before.is_below != after.is_below
     if not only_if_far:
         return is_told or bool(apart or weights_apart)
     return is_told or bool(apart > MOVED or weights_apart > WEIGHT_MOVED)
@@ -101,19 +101,19 @@ def have_moved(before: PlaceFit | None, now: PlaceFit | None, *, only_if_far: bo
 
 def _shown(numbers: Vector) -> list[float]:
     """As tokens have them, so that what was served is what is learned from."""
-    found: list[float] = numbers.astype(np.float16).astype(float).tolist()
-    return found
+    rounded: list[float] = numbers.astype(np.float16).astype(float).tolist()
+    return rounded
 
 
 def _lists(numbers: PlaceNumbers) -> list[list[float]]:
-    return [own.tolist() for own in numbers]
+    return [row.tolist() for row in numbers]
 
 
 def _added(parts: Sequence[PlaceSums]) -> PlaceNumbers:
-    found = np.zeros((4, MOST_LEARNED_PLACES))
+    total = np.zeros((4, MOST_LEARNED_PLACES))
     for part in parts:
-        own = np.array([part.n, part.M, part.Y, part.V])
-        own[2] -= part.Y_error
-        own[3] -= part.V_error
-        found[:, : own.shape[1]] += own
-    return PlaceNumbers(*found)
+        part_numbers = np.array([part.n, part.M, part.Y, part.V])
+        part_numbers[2] -= part.Y_error
+        part_numbers[3] -= part.V_error
+        total[:, : part_numbers.shape[1]] += part_numbers
+    return PlaceNumbers(*total)

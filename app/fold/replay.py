@@ -57,7 +57,7 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
     replayed: dict[LearnerId, LearnerState | None] = {}
     arms: dict[ArmId, AnySums | None] = {}
     first = await anext(pages(store, partition, watermark), None)
-    whole = watermark == "0-0" if first is None else entry_order(first[0].entry_id)[1] <= 1
+    is_complete = watermark == "0-0" if first is None else entry_order(first[0].entry_id)[1] <= 1
     spaces = Spaces(await _moves_before(store, partition, watermark, folded), maps)
     async for page in counted_pages(store, partition, watermark):
         entries = decoded_all(entry for entry in page if entry.learner.bandit_uid in bandits)
@@ -74,7 +74,7 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
         state, data = replayed.get(learner), stored.get(learner)
         if data == (None if state is None else state_to_bytes(state)):
             result.equal += 1
-        elif not whole and _version(data) > (state.version if state else 0):
+        elif not is_complete and _version(data) > (state.version if state else 0):
             result.older += 1
         else:
             result.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")
@@ -110,8 +110,8 @@ async def _stored(
         }
         changes = (await store.learners.changed({partition: watermark}))[partition]
         if watermark == changes.watermark:
-            found = {learner: stored for learner, stored in learners.items() if stored != StoredLearner()}
-            return watermark, found, sums
+            existing = {learner: stored for learner, stored in learners.items() if stored != StoredLearner()}
+            return watermark, existing, sums
         watermark, changed = changes.watermark, changes.learners
 
 

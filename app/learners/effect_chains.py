@@ -41,13 +41,17 @@ class Chains:
         ``arm_effects.fit_chain``. Cost: O(P).
         """
         starts = [*before, *(NOTHING,) * len(self.sums)]
-        found = [
+        fitted_signals = [
             arm_effects.fit_chain(
                 sums, self.places, added, start=start, discounted=discounted, centres=centres
             )
             for sums, added, start in zip(self.sums, self.added, starts, strict=False)
         ]
-        return Chained([fit for fit, _, _ in found], [own for _, own, _ in found], [f for _, _, f in found])
+        return Chained(
+            [fit for fit, _, _ in fitted_signals],
+            [own for _, own, _ in fitted_signals],
+            [f for _, _, f in fitted_signals],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +72,20 @@ def steps_of(totals: Totals, current: Mapping[str, int]) -> Sequence[Step]:
     newest = dict[str, int]()
     for arm, revision, _ in steps:
         newest[arm] = max(revision, newest.get(arm, 0))
-    steps += [Step(arm, current[arm]) for arm, own in newest.items() if current.get(arm, 0) > own]
+    steps += [
+        Step(arm, current[arm])
+        for arm, newest_revision in newest.items()
+        if current.get(arm, 0) > newest_revision
+    ]
     return sorted(steps)
 
 
 def changes_of(steps: Sequence[Step]) -> Mapping[tuple[int, int], str]:
     """The revisions of an arm between which its features changed, as ``Drifts`` has them, and the arm."""
     return {
-        (before.revision, now.revision): now.arm
-        for before, now in pairwise(steps)
-        if before.arm == now.arm and before.revision != now.revision
+        (before.revision, after.revision): after.arm
+        for before, after in pairwise(steps)
+        if before.arm == after.arm and before.revision != after.revision
     }
 
 
@@ -85,21 +93,21 @@ def chains_of(totals: Totals, steps: Sequence[Step], drifts: Drifts | None) -> C
     """The chains of these steps. ``drifts`` None: as if no features had changed. Cost: O(P)."""
     names, revisions, places = list[str](), list[int](), list[int]()
     changes, arm_before, signals = list[tuple[int, int, int]](), None, totals.numbers.shape[1]
-    for place, (arm, revision, _) in enumerate(steps):
+    for position, (arm, revision, _) in enumerate(steps):
         if arm != arm_before:
             names.append(arm)
             revisions.append(revision)
             arm_before = arm
         elif revision != revisions[-1]:
-            changes.append((place, revisions[-1], revision))
+            changes.append((position, revisions[-1], revision))
             revisions[-1] = revision
         places.append(len(names) - 1)
     added = np.zeros((signals, len(steps)))
     if changes and drifts is not None:
         unknown = np.full(signals, np.inf)
-        found = [drifts.get((before, now), unknown) for _, before, now in changes]
-        added[:, [place for place, _, _ in changes]] = np.array(found).T
+        known_drifts = [drifts.get((before, after), unknown) for _, before, after in changes]
+        added[:, [position for position, _, _ in changes]] = np.array(known_drifts).T
     # Of a step that no partition has there is nothing: the last column.
     with_nothing = np.concatenate((totals.numbers, np.zeros((4, signals, 1))), axis=2)
-    taken = with_nothing[:, :, [totals.places.get(step, -1) for step in steps]]
-    return Chains(names, revisions, steps, np.array(places, dtype=np.int64), by_signal(taken), added)
+    columns = with_nothing[:, :, [totals.places.get(step, -1) for step in steps]]
+    return Chains(names, revisions, steps, np.array(places, dtype=np.int64), by_signal(columns), added)

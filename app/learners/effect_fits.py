@@ -186,8 +186,8 @@ class EffectFits:
             # One after the other they wait as often for the loop: half of what a fit takes.
             partitions = range(start, min(start + PARTITIONS_TOGETHER, self._store.partitions))
             parts = await asyncio.gather(*(self._sums(partition, bandit.uid) for partition in partitions))
-            found = await computing.run(lambda parts: [collected.add(stored) for stored in parts], parts)
-            stale |= zip(partitions, found, strict=True)
+            results = await computing.run(lambda parts: [collected.add(stored) for stored in parts], parts)
+            stale |= zip(partitions, results, strict=True)
         return await computing.run(collected.totals), stale, collected
 
     async def folded(self, bandits: Sequence[Fittable]) -> Sequence[Folded]:
@@ -196,8 +196,8 @@ class EffectFits:
         """
         counts = await self._store.priors.folded([bandit.uid for bandit in bandits])
         uids = list(dict.fromkeys(bandit.catalogue_uid for bandit in bandits))
-        found = await asyncio.gather(*map(self._store.arms.version, uids))
-        versions = dict(zip(uids, found, strict=True))
+        all_versions = await asyncio.gather(*map(self._store.arms.version, uids))
+        versions = dict(zip(uids, all_versions, strict=True))
         return [
             Folded(f"{count.entries} {count.replaced}", versions[bandit.catalogue_uid])
             for bandit, count in zip(bandits, counts, strict=True)
@@ -218,17 +218,17 @@ class EffectFits:
     async def _revisions(self, bandit: Fittable, arms: AbstractSet[str]) -> Mapping[str, int]:
         """The revisions of the arms' features now. Cost: a read of changed arms."""
         uid = bandit.catalogue_uid
-        known = self._arms.get(bandit.uid)
-        if known is None or known.catalogue_uid != uid:
-            known = _KnownArms(uid, await self._store.arms.version(uid), {})
-        changes = await self._store.arms.changed(uid, known.version)
-        revisions = {} if changes.ids is None else known.revisions
+        known_arms = self._arms.get(bandit.uid)
+        if known_arms is None or known_arms.catalogue_uid != uid:
+            known_arms = _KnownArms(uid, await self._store.arms.version(uid), {})
+        changes = await self._store.arms.changed(uid, known_arms.version)
+        revisions = {} if changes.ids is None else known_arms.revisions
         for arm in changes.ids or ():
             revisions.pop(arm, None)
         unknown = [arm for arm in arms if arm not in revisions]
         revisions.update(zip(unknown, await self._store.arms.revisions(uid, unknown), strict=True))
-        known = _KnownArms(uid, changes.version, revisions)
-        self._arms.put(bandit.uid, known, KNOWN_ARM_BYTES * len(revisions))
+        known_arms = _KnownArms(uid, changes.version, revisions)
+        self._arms.put(bandit.uid, known_arms, KNOWN_ARM_BYTES * len(revisions))
         return revisions
 
     async def _drifts_of(
@@ -241,19 +241,24 @@ class EffectFits:
         """Return the drifts of these changes by a prior; unknown ones are computed."""
         if prior is None or not changes:
             return {}
-        known, uid = self._drifts.get(bandit.uid), bandit.catalogue_uid
+        known_drifts, uid = self._drifts.get(bandit.uid), bandit.catalogue_uid
         drifts = dict[tuple[int, int], Vector]()
-        if known is not None and (known.prior, known.catalogue_uid) == (prior.number, uid):
-            drifts = {change: known.drifts[change] for change in changes if change in known.drifts}
+        if known_drifts is not None and (known_drifts.prior, known_drifts.catalogue_uid) == (
+            prior.number,
+            uid,
+        ):
+            drifts = {
+                change: known_drifts.drifts[change] for change in changes if change in known_drifts.drifts
+            }
         learned = prior.of_signals(bandit.record.signal_count).learned
         assert learned is not None  # noqa: S101 - for the type checker
         new = [change for change in changes if change not in drifts]
         for start in range(0, len(new), CHANGES_TOGETHER):
-            some = new[start : start + CHANGES_TOGETHER]
-            asked = [(changes[change], revision) for change in some for revision in change]
+            batch = new[start : start + CHANGES_TOGETHER]
+            asked = [(changes[change], revision) for change in batch for revision in change]
             features = await self._store.arms.features_of(uid, asked)
-            found = await computing.run(drifts_of, learned, features)
-            drifts.update(zip(some, found, strict=True))
+            batch_drifts = await computing.run(drifts_of, learned, features)
+            drifts.update(zip(batch, batch_drifts, strict=True))
         size = KNOWN_ARM_BYTES * len(drifts)
         self._drifts.put(bandit.uid, _KnownDrifts(prior.number, uid, drifts), size)
         return drifts
@@ -264,24 +269,24 @@ def drifts_of(learned: LearnedPrior, features: Sequence[bytes | None]) -> Sequen
 
     With a context, the drift of an arm in a context of zeros.
     """
-    dims = {len(own) // NUMBER_BYTES for own in features if own}
-    found = [np.full(len(learned.mean), np.inf) for _ in range(len(features) // 2)]
+    dims = {len(data) // NUMBER_BYTES for data in features if data}
+    result = [np.full(len(learned.mean), np.inf) for _ in range(len(features) // 2)]
     if len(dims) != 1:
-        return found
+        return result
     (dim,) = dims
     both = zip(features[::2], features[1::2], strict=True)
-    known = [(place, old, new) for place, (old, new) in enumerate(both) if old and new]
-    if known and dim <= learned.dim:
-        changes = np.array([bytes_to_vector(new) - bytes_to_vector(old) for _, old, new in known])
-        own = arm_effects.drift(
+    complete = [(position, old, new) for position, (old, new) in enumerate(both) if old and new]
+    if complete and dim <= learned.dim:
+        changes = np.array([bytes_to_vector(new) - bytes_to_vector(old) for _, old, new in complete])
+        data = arm_effects.drift(
             changes,
             learned.mean[:, :dim],
             learned.covariance[:dim, :dim],
             learned.residuals.diagonal(),
         )
-        for (place, _, _), v in zip(known, own.T, strict=True):
-            found[place] = v
-    return found
+        for (position, _, _), v in zip(complete, data.T, strict=True):
+            result[position] = v
+    return result
 
 
 def collected_of(record: BanditRecord, now_ms: int) -> CollectedSums:
@@ -302,8 +307,8 @@ def _places_of(
     if record.position != AUTO:
         return None if before is None else before.record.places
     low = record.reward.min
-    known = None if before is None else before.record.places
-    return fitted_places(known, parts, may_be_below=low is not None and low < 0.0)
+    fit_before = None if before is None else before.record.places
+    return fitted_places(fit_before, parts, may_be_below=low is not None and low < 0.0)
 
 
 def _ages_of(
@@ -363,8 +368,8 @@ def fitted(
         fits=chained.fits,
         arms=chains.names,
         revisions=chains.revisions,
-        n=np.array([own.n for own in chained.sums]),
-        R=np.array([own.R for own in chained.sums]),
+        n=np.array([sums.n for sums in chained.sums]),
+        R=np.array([sums.R for sums in chained.sums]),
         places=places,
         ages=ages,
     )

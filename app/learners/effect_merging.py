@@ -43,18 +43,20 @@ async def merge(
     Raises Unavailable.
     """
     places = dict[str, list[int]]()
-    for place, step in enumerate(chains.steps):
-        places.setdefault(step.arm, []).append(place)
+    for position, step in enumerate(chains.steps):
+        places.setdefault(step.arm, []).append(position)
     earlier = [step.revision for step in chains.steps if current.get(step.arm) != step.revision]
     left = await store.arms.named_until(bandit.catalogue_uid, earlier)
     named = {revision for revision, ms in zip(earlier, left, strict=True) if ms > MERGED_WITHIN_MS}
     named |= {revision for revision in current.values() if revision}
-    for arm, own in places.items():
-        steps = [chains.steps[place] for place in own]
+    for arm, arm_positions in places.items():
+        steps = [chains.steps[position] for position in arm_positions]
         # The first ones: an arm has its features one after the other.
         count = next((k for k, step in enumerate(steps) if step.revision in named), len(steps))
         if count:
-            factors = [[float(of_signal[place]) for place in own] for of_signal in chained.factors]
+            factors = [
+                [float(of_signal[position]) for position in arm_positions] for of_signal in chained.factors
+            ]
             for partition in range(store.partitions):
                 await _merge_arm(store, partition, bandit, _Unnamed(arm, steps, count, factors))
 
@@ -95,14 +97,14 @@ def merged_sums(
     ``owns``: of the partition, all to be merged. ``steps``: of the arm, in order, more than ``count``.
     ``factors``: of each step. Shape: (J, steps).
     """
-    places = [steps.index(step_of(steps[0].arm, own)) for own in owns]
-    goal = max(steps[count].revision, *(steps[place].revision for place in places))
-    time_ms, total = max(own.time_ms for own in owns), np.zeros((4, len(factors), 1))
+    places = [steps.index(step_of(steps[0].arm, sums)) for sums in owns]
+    goal = max(steps[count].revision, *(steps[position].revision for position in places))
+    time_ms, total = max(sums.time_ms for sums in owns), np.zeros((4, len(factors), 1))
     numbers = numbers_of(owns, len(factors), half_life_s=half_life_s, until_ms=time_ms)
-    for place, step in enumerate(steps):
+    for position, step in enumerate(steps):
         if step.revision > goal:
             break
-        total = factors[:, [place]] ** POWERS * total
-        total += numbers[:, :, [at == place for at in places]].sum(axis=2, keepdims=True)
+        total = factors[:, [position]] ** POWERS * total
+        total += numbers[:, :, [at == position for at in places]].sum(axis=2, keepdims=True)
     n, R, Q, F = map(tuple, total[:, :, 0].tolist())
-    return MergedSums(sum(own.decisions for own in owns), owns[0].space, goal, time_ms, n, F, R, Q)
+    return MergedSums(sum(sums.decisions for sums in owns), owns[0].space, goal, time_ms, n, F, R, Q)

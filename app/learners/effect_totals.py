@@ -61,25 +61,27 @@ def numbers_of(
 ) -> Numbers:
     """The numbers of some sums, faded to ``until_ms``. Older sums have 0 of a newer signal."""
     numbers = np.array(
-        [_of_signals([getattr(own, name) for own in owns], signals) for name in ("n", "R", "Q", "F")]
+        [_of_signals([getattr(sums, name) for sums in owns], signals) for name in ("n", "R", "Q", "F")]
     )
     return numbers if half_life_s is None else numbers * weights_of(owns, half_life_s, until_ms) ** POWERS
 
 
 def weights_of(owns: Sequence[Sums], half_life_s: float, until_ms: int) -> Numbers:
     """The weights by ``until_ms`` of a reward of the time of each of these sums. Shape: (P,)."""
-    times = np.array([own.time_ms for own in owns], dtype=float)
+    times = np.array([sums.time_ms for sums in owns], dtype=float)
     weights: Numbers = np.exp2(np.minimum(times - until_ms, 0.0) / (1_000.0 * half_life_s))
     return weights
 
 
 def _of_signals(numbers: Sequence[float | tuple[float, ...]], signals: int) -> Matrix:
     """Shape: (J, P)."""
-    if all(isinstance(own, float) for own in numbers):
+    if all(isinstance(values, float) for values in numbers):
         return np.tile(np.array(numbers, dtype=float), (signals, 1))
     padded = [
-        (*own, *(0.0,) * (signals - len(own)))[:signals] if isinstance(own, tuple) else (own,) * signals
-        for own in numbers
+        (*values, *(0.0,) * (signals - len(values)))[:signals]
+        if isinstance(values, tuple)
+        else (values,) * signals
+        for values in numbers
     ]
     return np.array(padded, dtype=float).reshape(-1, signals).T
 
@@ -120,10 +122,10 @@ class CollectedSums:
             if revision == AGES:
                 self.ages.append(unpack(data, AgeSums))
                 continue
-            own = sums_of(revision, data)
-            if own.space == self._space:
-                owns.append((arm, own))
-            elif own.space < self._space:
+            sums = sums_of(revision, data)
+            if sums.space == self._space:
+                owns.append((arm, sums))
+            elif sums.space < self._space:
                 stale[arm, revision] = data
         self.add_sums(owns)
         return stale
@@ -132,15 +134,20 @@ class CollectedSums:
         """Take the sums of a partition, by arm."""
         if not owns:
             return
-        known, sums = self._places, [own for _, own in owns]
-        places = np.array([known.setdefault(step_of(arm, own), len(known)) for arm, own in owns])
+        known_places, sums = self._places, [arm_sums for _, arm_sums in owns]
+        places = np.array(
+            [known_places.setdefault(step_of(arm, arm_sums), len(known_places)) for arm, arm_sums in owns]
+        )
         numbers = numbers_of(sums, self._signals)
         sizes = np.array(
-            [arm_effects.sizes(each, discounted=self._is_discounted) for each in by_signal(numbers)]
+            [
+                arm_effects.sizes(signal_sums, discounted=self._is_discounted)
+                for signal_sums in by_signal(numbers)
+            ]
         )
         if self._half_life_s is not None:
             numbers *= weights_of(sums, self._half_life_s, self._until_ms) ** POWERS
-        decisions = np.array([own.decisions for own in sums])
+        decisions = np.array([arm_sums.decisions for arm_sums in sums])
         self._parts.append(_Part(places, numbers, sizes, decisions))
 
     def totals(self) -> Totals:
@@ -161,13 +168,13 @@ class CollectedSums:
         totals = self._added(places[counts], numbers[:, :, counts])
         unusual = np.flatnonzero(~counts)
         if len(unusual):
-            own = numbers[:, :, unusual]
-            wholes = totals + self._added(places[unusual], own)
-            others = wholes[:, :, places[unusual]] - own
+            unusual_numbers = numbers[:, :, unusual]
+            wholes = totals + self._added(places[unusual], unusual_numbers)
+            others = wholes[:, :, places[unusual]] - unusual_numbers
             is_confirmed = [
                 (size <= limit) | arm_effects.confirmed(mine, theirs, discounted=self._is_discounted)
                 for size, limit, mine, theirs in zip(
-                    sizes[:, unusual], usual, by_signal(own), by_signal(others), strict=True
+                    sizes[:, unusual], usual, by_signal(unusual_numbers), by_signal(others), strict=True
                 )
             ]
             counts[unusual] = np.all(is_confirmed, axis=0)

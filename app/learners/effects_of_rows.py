@@ -23,9 +23,9 @@ def arms_after(sums: SumsOfArms, items: Sequence[Item]) -> SumsOfArms:
     changed = dict[tuple[str, int], ArmSums]()
     for entry, reward in items:
         of_revision = reward.arm, reward.revision
-        own = add_entry(changed.get(of_revision) or sums.get(of_revision), entry, reward)
-        if own is not None:
-            changed[of_revision] = own
+        after = add_entry(changed.get(of_revision) or sums.get(of_revision), entry, reward)
+        if after is not None:
+            changed[of_revision] = after
     return {**sums, **changed}
 
 
@@ -34,14 +34,14 @@ def effects_of(sums: SumsOfArms, record: BanditRecord, prior: PriorVersion | Non
 
     As if features of arms had not changed: rows do not say how.
     """
-    now_ms, clock = max((own.time_ms for own in sums.values()), default=0), record.clock_of_arms
+    now_ms, clock = max((arm_sums.time_ms for arm_sums in sums.values()), default=0), record.clock_of_arms
     collected = CollectedSums(
         space=0,
         signals=record.signal_count,
         half_life_s=None if clock is None else clock.half_life_s,
         until_ms=now_ms,
     )
-    collected.add_sums([(arm, own) for (arm, _), own in sums.items()])
+    collected.add_sums([(arm, arm_sums) for (arm, _), arm_sums in sums.items()])
     totals, centres = collected.totals(), has_history(prior)
     version, *_ = fitted(totals, steps_of(totals, {}), None, record, number=1, now_ms=now_ms, centres=centres)
     return version

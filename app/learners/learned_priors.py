@@ -64,8 +64,8 @@ class LearnedPriors(NewestVersions[PriorVersion]):
 
     def oldest_s(self) -> float:
         """The age of the oldest version among the newest ones of this process, s; 0 without any."""
-        held = (self._newest.peek(uid) for uid in self._newest)
-        times_ms = [version.record.since_ms for version in held if version is not None]
+        newest_versions = (self._newest.peek(uid) for uid in self._newest)
+        times_ms = [version.record.since_ms for version in newest_versions if version is not None]
         return max(0.0, time.time() - min(times_ms) / 1_000.0) if times_ms else 0.0
 
     async def _read(self, uid: str, number: int) -> PriorVersion | None:

@@ -79,16 +79,16 @@ class NewestVersions(ABC, Generic[V]):
     async def newest(self, uid: str) -> V | None:
         """The newest version of a bandit in the store; None: none was made. Raises Unavailable."""
         await self.sync()
-        held = self._newest.get(uid)
-        if held is not None and held.number == self._numbers.get(uid, 0):
-            return held
+        cached = self._newest.get(uid)
+        if cached is not None and cached.number == self._numbers.get(uid, 0):
+            return cached
         return await self._take(uid)
 
     async def version(self, uid: str, number: int) -> V | None:
         """A version of a bandit; None: not kept. Raises Unavailable."""
-        held = self._newest.peek(uid)
-        if held is not None and held.number == number:
-            return held
+        cached = self._newest.peek(uid)
+        if cached is not None and cached.number == number:
+            return cached
         return await self._read(uid, number) if number else None
 
     async def sync(self) -> None:
@@ -101,7 +101,7 @@ class NewestVersions(ABC, Generic[V]):
         stale = [
             uid
             for uid in self._newest
-            if (held := self._newest.peek(uid)) is not None and held.number != self._numbers.get(uid, 0)
+            if (cached := self._newest.peek(uid)) is not None and cached.number != self._numbers.get(uid, 0)
         ]
         await asyncio.gather(*map(self._take, stale))  # side by side: a poll may find hundreds
         # Last: what failed on the way is done again at the next poll.

@@ -97,7 +97,9 @@ def _places_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, objec
     if fit.is_below:
         return {"places": None, "places_note": "rewards may be less than 0"}
     shown = (
-        max(place for place, count in enumerate(fit.all_sums[0]) if count) + 1 if any(fit.all_sums[0]) else 0
+        max(position for position, count in enumerate(fit.all_sums[0]) if count) + 1
+        if any(fit.all_sums[0])
+        else 0
     )
     return {"places": fit.p[:shown], "places_note": None}
 
@@ -109,7 +111,7 @@ def _ages_of(version: EffectVersion | None) -> Sequence[dict[str, float]]:
     fit = version.record.ages
     oldest = max((age for age, count in enumerate(fit.n) if count), default=-1)
     columns = zip(ages.FROM_S, fit.effects, fit.deviations, strict=True)
-    shown = [{"from_s": from_s, "effect": own, "sd": wide} for from_s, own, wide in columns]
+    shown = [{"from_s": from_s, "effect": effect, "sd": wide} for from_s, effect, wide in columns]
     return shown[: oldest + 1]
 
 

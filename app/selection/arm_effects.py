@@ -82,18 +82,18 @@ class Directions:
     def __init__(self) -> None:
         # With how many rows of it are known. One tuple, read once: another thread may put a larger one in its
         # place.
-        self._known = np.empty((DIRECTIONS, 0), dtype=np.float32), 0
+        self._drawn_directions = np.empty((DIRECTIONS, 0), dtype=np.float32), 0
 
     def of(self, table: TableSnapshot, rows: Rows) -> Numbers:
         """Shapes: (n,) -> (4, n). Cost: .13 us for each while some of them are not known."""
-        directions, count = self._known
+        directions, count = self._drawn_directions
         if rows.max(initial=-1) < count:
             return directions.take(rows, axis=1)
         return directions_of(table.revisions[rows])
 
     def of_all(self, table: TableSnapshot) -> Numbers:
         """The numbers of all rows, without a copy. Shape: (4, rows). Cost: .13 us for each new row."""
-        directions, count = self._known
+        directions, count = self._drawn_directions
         if count < table.rows:
             if directions.shape[1] < table.rows:
                 grown = np.empty((DIRECTIONS, row_capacity(table.rows)), dtype=np.float32)
@@ -102,7 +102,7 @@ class Directions:
             for start in range(count, table.rows, _CHUNK):  # few at a time stay in a cache
                 part = slice(start, min(start + _CHUNK, table.rows))
                 directions[:, part] = directions_of(table.revisions[part])
-            self._known = directions, table.rows
+            self._drawn_directions = directions, table.rows
         return directions[:, : table.rows]
 
 
@@ -182,11 +182,11 @@ class ArmEffects:
             none_yet = cls(version, directions, exploration, effects, noises, weights, 0, most_head)
             return none_yet.with_rows(table)
         rows = table.row_of_each(version.names)
-        there = np.flatnonzero(rows >= 0)
-        own, deviations = version.at(there)
+        with_effects = np.flatnonzero(rows >= 0)
+        own_effects, deviations = version.at(with_effects)
         effects[: table.rows] = version.age_effects(table.came)
-        effects[rows[there]] += weights @ own[:count]
-        noises[rows[there]] = exploration * np.sqrt(weights**2 @ deviations[:count] ** 2)
+        effects[rows[with_effects]] += weights @ own_effects[:count]
+        noises[rows[with_effects]] = exploration * np.sqrt(weights**2 @ deviations[:count] ** 2)
         return cls(version, directions, exploration, effects, noises, weights, table.rows, most_head)
 
     def only_of_catalogue(self, table: TableSnapshot) -> ArmEffects:
@@ -201,7 +201,7 @@ class ArmEffects:
         Cost: a look-up for each of them, and where any arm had rewards a copy of the head.
         """
         names = [table.ids[row] for row in range(self.rows, table.rows)]
-        own, deviations = self.version.of_arms(names)
+        own_effects, deviations = self.version.of_arms(names)
         ages = self.version.age_effects(table.came[self.rows : table.rows])
         is_known = self.version.names.places_of(names) >= 0
         rows = self.rows + np.flatnonzero(is_known | (ages != self.version.first_age))
@@ -210,13 +210,13 @@ class ArmEffects:
             return self
         count, came = len(self.weights), rows - self.rows
         # Nobody has looked at these rows yet.
-        self.effects[rows] = self.weights @ own[:count, came] + ages[came]
+        self.effects[rows] = self.weights @ own_effects[:count, came] + ages[came]
         self.noises[rows] = self.exploration * np.sqrt(self.weights**2 @ deviations[:count, came] ** 2)
         grown = replace(self, rows=table.rows, _head=None)
         if self._head is not None and len(self._head.rows) + len(rows) <= 2 * self.most_head:
             grown._head = self._head.with_more(rows, *grown.head_features(table, rows))
-            if "rest" in self.__dict__:  # a bound still: these rows are in the head
-                grown.__dict__["rest"] = self.rest
+            if "bound_of_others" in self.__dict__:  # a bound still: these rows are in the head
+                grown.__dict__["bound_of_others"] = self.bound_of_others
         return grown
 
     def memory_bytes(self, dim: int) -> int:
@@ -240,7 +240,7 @@ class ArmEffects:
         return np.asfortranarray(features.astype(table.working.dtype, copy=False)), norm
 
     @cached_property
-    def rest(self) -> Vector:
+    def bound_of_others(self) -> Vector:
         """B at the points of ``GRID``; after ``head``. Cost: O(K), once."""
         is_other = np.ones(len(self.effects), dtype=bool)  # those that come later as well
         if self._head is not None:
@@ -283,7 +283,7 @@ class ArmEffects:
     def bound(self, w: Vector | None) -> float:
         """The largest worth beyond x_i.q outside of the head."""
         length = _length(w)
-        return float(np.interp(length, GRID, self.rest)) if length <= GRID[-1] else math.inf
+        return float(np.interp(length, GRID, self.bound_of_others)) if length <= GRID[-1] else math.inf
 
 
 def _length(w: Vector | None) -> float:
@@ -317,12 +317,12 @@ class EffectSolver:
             return self.search_exact(query, k, exclude)
         w = self._drawn()
         worth = near.scores + self.effects.worth(self.arms, near.rows, w)
-        found = self._with_head(TopK(near.rows, worth, near.exact), query, k, exclude)
+        best = self._with_head(TopK(near.rows, worth, near.exact), query, k, exclude)
         # An answer of a graph cannot be proved, and an answer from all arms needs no proof.
         if near.exact and len(near.rows) >= asked:
-            is_best = found.scores[-1] >= near.scores[-1] + self.effects.bound(w)
-            return found if is_best else self.search_exact(query, k, exclude)
-        return found
+            is_best = best.scores[-1] >= near.scores[-1] + self.effects.bound(w)
+            return best if is_best else self.search_exact(query, k, exclude)
+        return best
 
     def _near(self, query: Vector, k: int, asked: int, exclude: Rows) -> TopK | None:
         """Arms of large x.q and these scores, enough to find the best k among them and the head.
@@ -330,17 +330,17 @@ class EffectSolver:
         The best ``asked`` of an exact index; all arms if these are fewer. None: a scan with the effects takes
         less time.
         """
-        plain, is_index = self.arms.plain, self.solver is self.arms
-        if plain.is_scanned or isinstance(self.solver, ExactSolver):
+        table_arms, is_index = self.arms.plain, self.solver is self.arms
+        if table_arms.is_scanned or isinstance(self.solver, ExactSolver):
             return None
-        if is_index and plain.structure is not None and plain.structure.leaves_to_scan(asked):
+        if is_index and table_arms.structure is not None and table_arms.structure.leaves_to_scan(asked):
             return None
-        graph = plain.proposing if is_index and not plain.is_filtered else None
+        graph = table_arms.proposing if is_index and not table_arms.is_filtered else None
         if graph is not None and 2 * asked < self.arms.size:
             # All arms looked at by a graph, rather than the best half. More of a graph with too few for such
             # lists: without effects they are scanned, which takes ten times as long.
             count = (MORE_ASKED if graph.leaves_to_scan(k) else 2) * asked
-            rows = plain.propose(self.arms.catalogue_query(query), count, exclude)
+            rows = table_arms.propose(self.arms.catalogue_query(query), count, exclude)
             if rows is not None:
                 return TopK(rows, self.arms.features_of(rows) @ query, exact=False)
         hits = self.solver.search(query, asked, exclude)
@@ -348,23 +348,23 @@ class EffectSolver:
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``search``, and every eligible arm is compared. Cost: a scan, and 24 bytes more for each arm."""
-        plain, w = self.arms.plain, self._drawn()
-        table, own = plain.table, self.arms.catalogue_query(query)
-        if plain.is_scanned:  # as a search of it
-            plain.recent.append(own)
-        if isinstance(plain, FilteredSnapshot) and is_gathered(table, plain.members):
-            rows = plain.members.rows
+        table_arms, w = self.arms.plain, self._drawn()
+        table, query_of_table = table_arms.table, self.arms.catalogue_query(query)
+        if table_arms.is_scanned:  # as a search of it
+            table_arms.recent.append(query_of_table)
+        if isinstance(table_arms, FilteredSnapshot) and is_gathered(table, table_arms.members):
+            rows = table_arms.members.rows
             return self._ranked(query, rows[not_in(rows, exclude)] if len(exclude) else rows, k)
         working = table.working
-        scaled, norm = unit_scale(own)
-        if scaled is not own:  # products with effects added would leave the range of float32
-            working, norm = table.features, float(np.linalg.norm(own))
-        scores = working @ own.astype(working.dtype, copy=False)
+        scaled, norm = unit_scale(query_of_table)
+        if scaled is not query_of_table:  # products with effects added would leave the range of float32
+            working, norm = table.features, float(np.linalg.norm(query_of_table))
+        scores = working @ query_of_table.astype(working.dtype, copy=False)
         scores += self.effects.worth_of_all(table, w)
         slope, offset = table.error_line
         error = (slope + 2.0 * _UNIT * table.largest_norm) * norm + offset + self.effects.error(w)
-        if isinstance(plain, FilteredSnapshot):
-            strike_out(scores, plain.members.mask)
+        if isinstance(table_arms, FilteredSnapshot):
+            strike_out(scores, table_arms.members.mask)
         elif len(table.dead):
             scores[table.dead] = -np.inf
         scores[exclude] = -np.inf
@@ -373,20 +373,20 @@ class EffectSolver:
     def _with_head(self, near: TopK, query: Vector, k: int, exclude: Rows) -> TopK:
         """The best k of ``near``, in any order, and of the head."""
         order = np.argsort(-near.scores, kind="stable")[:k]
-        found = TopK(near.rows[order], near.scores[order], near.exact)
-        least = float(found.scores[-1]) if len(order) == k else -math.inf
+        best = TopK(near.rows[order], near.scores[order], near.exact)
+        least = float(best.scores[-1]) if len(order) == k else -math.inf
         head = self._head(query, k, exclude, least)
-        head = head[not_in(head, found.rows)]
+        head = head[not_in(head, best.rows)]
         if not len(head):
-            return found
-        return merged(found, TopK(head, self.scores_of(query, head), exact=True), k)
+            return best
+        return merged(best, TopK(head, self.scores_of(query, head), exact=True), k)
 
     def _head(self, query: Vector, k: int, exclude: Rows, least: float) -> Rows:
         """Rows of the head among its best k perhaps, and worth ``least``."""
-        plain, hidden = self.arms.plain, None
-        head = self.effects.head(plain.whole.table)
-        if plain.is_filtered or len(plain.table.dead) != head.deaths:
-            hidden = ~plain.lets_in(head.rows)
+        table_arms, hidden = self.arms.plain, None
+        head = self.effects.head(table_arms.whole.table)
+        if table_arms.is_filtered or len(table_arms.table.dead) != head.deaths:
+            hidden = ~table_arms.lets_in(head.rows)
         if len(exclude):
             is_excluded = ~not_in(head.rows, exclude)
             hidden = is_excluded if hidden is None else hidden | is_excluded

@@ -79,9 +79,9 @@ class Covers:
         return cover.ids
 
     def _make(self, identity: _Identity, version: int, arms: Snapshot) -> asyncio.Task[_Cover]:
-        return shared_task(self._making, identity, partial(self._made, identity, version, arms))
+        return shared_task(self._making, identity, partial(self._computed, identity, version, arms))
 
-    async def _made(self, identity: _Identity, version: int, arms: Snapshot) -> _Cover:
+    async def _computed(self, identity: _Identity, version: int, arms: Snapshot) -> _Cover:
         started = time.monotonic()
         ids = await REQUESTS.run(partial(center_ids, arms, identity[1], self.most_reads))
         took = time.monotonic() - started

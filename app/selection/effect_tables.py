@@ -52,7 +52,7 @@ class EffectTables:
 
     def __init__(self, *, capacity_bytes: int, inline_arms: int = INLINE_ARMS) -> None:
         self._inline_arms = inline_arms
-        self._held: BoundedCache[tuple[str, Sequence[float]], ArmEffects] = BoundedCache(capacity_bytes)
+        self._effects: BoundedCache[tuple[str, Sequence[float]], ArmEffects] = BoundedCache(capacity_bytes)
         self._directions: BoundedCache[int, Directions] = BoundedCache(capacity_bytes)
         self._making: dict[tuple[object, ...], asyncio.Task[ArmEffects]] = {}
         self._heads: BoundedCache[str, EngineHead] = BoundedCache(capacity_bytes)
@@ -71,20 +71,20 @@ class EffectTables:
         table = arms.plain.whole.table
         weights = (1.0,) if bandit.weighing is None else bandit.weighing.weights
         key = bandit.uid, weights
-        held, directions = self._held.get(key), self._directions.get(table.number)
+        effects, directions = self._effects.get(key), self._directions.get(table.number)
         # After a compaction rows have other numbers.
         is_of_now = (
-            held is not None
-            and held.directions is directions
-            and held.version is version
-            and held.exploration == bandit.exploration
-            and table.rows <= min(len(held.effects), held.rows + self._inline_arms)
+            effects is not None
+            and effects.directions is directions
+            and effects.version is version
+            and effects.exploration == bandit.exploration
+            and table.rows <= min(len(effects.effects), effects.rows + self._inline_arms)
         )
-        if is_of_now and held is not None:
-            if held.rows < table.rows:
-                held = held.with_rows(table)
-                self._held.put(key, held, held.memory_bytes(table.dim))
-            return held
+        if is_of_now and effects is not None:
+            if effects.rows < table.rows:
+                effects = effects.with_rows(table)
+                self._effects.put(key, effects, effects.memory_bytes(table.dim))
+            return effects
         if directions is None:
             directions = Directions()
             self._directions.put(table.number, directions, DIRECTION_BYTES * row_capacity(table.rows))
@@ -92,14 +92,14 @@ class EffectTables:
             task_for_all(REQUESTS.run(partial(directions.of_all, table)))
         make = partial(ArmEffects.of, version, directions, table, np.array(weights), bandit.exploration)
         if len(version.names) <= self._inline_arms:
-            held = make()
+            effects = make()
         else:
             identity = *key, id(version), table.number, bandit.exploration
-            held = await asyncio.shield(shared_task(self._making, identity, partial(REQUESTS.run, make)))
-            if held.rows < table.rows:  # another choice began it, and arms came since
-                held = await REQUESTS.run(make)
-        self._held.put(key, held, held.memory_bytes(table.dim))
-        return held
+            effects = await asyncio.shield(shared_task(self._making, identity, partial(REQUESTS.run, make)))
+            if effects.rows < table.rows:  # another choice began it, and arms came since
+                effects = await REQUESTS.run(make)
+        self._effects.put(key, effects, effects.memory_bytes(table.dim))
+        return effects
 
     @property
     def is_reading(self) -> bool:
@@ -130,12 +130,12 @@ class EffectTables:
 
     def _head(self, bandit: Bandit, index: EngineIndex, version: EffectVersion) -> Snapshot | None:
         """The head in memory, of this version or of another; a newer one is read meanwhile."""
-        held = self._heads.get(bandit.uid)
-        if held is not None and held.catalogue != index.uid:
-            held = None
-        if held is None or held.version < version.number:
+        head = self._heads.get(bandit.uid)
+        if head is not None and head.catalogue != index.uid:
+            head = None
+        if head is None or head.version < version.number:
             shared_task(self._reading, bandit.uid, partial(self._read, bandit, index, version))
-        return None if held is None else held.arms
+        return None if head is None else head.arms
 
     async def _read(self, bandit: Bandit, index: EngineIndex, version: EffectVersion) -> None:
         most, signals = head_size(index.dim), bandit.record.signals
@@ -146,8 +146,8 @@ class EffectTables:
         for start in range(0, len(ids), READ_TOGETHER):
             stored = await index.store.read(index.uid, ids[start : start + READ_TOGETHER])
             arms += [arm for arm in stored if arm is not None]
-        held = EngineHead(index.uid, version.number, await REQUESTS.run(partial(described, index.dim, arms)))
-        self._heads.put(bandit.uid, held, most * (NUMBER_BYTES * index.dim + ARM_BYTES))
+        head = EngineHead(index.uid, version.number, await REQUESTS.run(partial(described, index.dim, arms)))
+        self._heads.put(bandit.uid, head, most * (NUMBER_BYTES * index.dim + ARM_BYTES))
 
 
 def described(dim: int, arms: Sequence[StoredArm]) -> Snapshot:
@@ -169,4 +169,4 @@ def most_promising(version: EffectVersion, weights: Vector, exploration: float, 
     places = np.arange(len(promise))
     if len(promise) > most:
         places = np.argpartition(-promise, most)[:most]
-    return [version.names[place] for place in places.tolist()]
+    return [version.names[position] for position in places.tolist()]

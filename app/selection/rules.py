@@ -96,13 +96,13 @@ def in_order(scores: Vector, k: int, weight: float, similar: Similar, nearest: V
 
 
 def _similar(arms: LearnerSnapshot, over: str, rows: Rows, dim: int) -> Similar:
-    plain = arms.plain
+    table_arms = arms.plain
     if over == OVER_FEATURES:
-        features = plain.whole.features_of(rows)[:, :dim]
+        features = table_arms.whole.features_of(rows)[:, :dim]
         lengths = np.sqrt(np.einsum("ij,ij->i", features, features))
         unit = features / np.where(lengths > 0.0, lengths, 1.0)[:, None]
         return lambda position: unit @ unit[position]
-    values_of_rows = coded(plain.attributes, over, rows)
+    values_of_rows = coded(table_arms.attributes, over, rows)
     places, codes = values_of_rows.places, values_of_rows.codes
     if np.bincount(places, minlength=1).max() <= 1:
         only = np.full(len(rows), -1)

@@ -304,11 +304,11 @@ def measured(request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows) -> M
         weights = weights_of(bandit, effects)
         by_signal, deviations = effects.of_arms(ids)
         has_effect = snapshot.arms.plain.table.revisions[rows] != OF_REQUEST
-        own = has_effect * (weights @ by_signal[: len(weights)])
+        effect_part = has_effect * (weights @ by_signal[: len(weights)])
         if effects.has_ages:
             added = effects.age_effects(snapshot.arms.plain.table.came[rows])
-            own, ages = own + added, added.tolist()
-        estimates, shown = estimates + own, own.tolist()
+            effect_part, ages = effect_part + added, added.tolist()
+        estimates, shown = estimates + effect_part, effect_part.tolist()
         # As if they were independent: an effect is estimated from what all keys were shown.
         widths = np.sqrt(widths**2 + has_effect * (weights**2 @ deviations[: len(weights)] ** 2))
     if mean is None:

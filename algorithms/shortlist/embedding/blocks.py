@@ -99,5 +99,5 @@ def make_blocks(
 
 
 def _scaled(block: Matrix) -> Matrix:
-    found: Matrix = block / np.sqrt(np.square(block).sum(axis=1).mean())
-    return found
+    scaled: Matrix = block / np.sqrt(np.square(block).sum(axis=1).mean())
+    return scaled

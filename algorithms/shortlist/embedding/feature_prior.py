@@ -65,10 +65,10 @@ def fit(liked: sparse.csr_array, make: Make, rng: np.random.Generator, *, direct
     parts = [_Part.of(liked, is_out, features, inverse, make) for is_out in _folds(liked.shape[0], rng)]
     covariance = np.zeros_like(inverse)
     for _ in range(ROUNDS):
-        found = np.zeros_like(inverse)
+        summed = np.zeros_like(inverse)
         for part in parts:
-            found += part.squares - part.keys * part.noise(features, covariance)
-        covariance = _clipped(found / max(sum(part.keys for part in parts), 1), features, shares)
+            summed += part.squares - part.keys * part.noise(features, covariance)
+        covariance = _clipped(summed / max(sum(part.keys for part in parts), 1), features, shares)
     noise = float(np.average(_left(features, covariance, shares), weights=shares))
     liking = float(shares @ shares / shares.sum())
     return HistoryPrior(mean, covariance / noise, noise, liking, liked.shape[0], directions)
@@ -82,9 +82,9 @@ def tastes(prior: HistoryPrior, features: Matrix, liked: sparse.csr_array) -> Ma
     """
     precision = np.linalg.inv(prior.covariance)
     moments = liked @ features + prior.mean @ precision
-    found: Matrix = np.linalg.solve(precision + features.T @ features, moments.T).T.astype(np.float64)
-    found[np.diff(liked.indptr) == 0] = prior.mean
-    return found
+    solved: Matrix = np.linalg.solve(precision + features.T @ features, moments.T).T.astype(np.float64)
+    solved[np.diff(liked.indptr) == 0] = prior.mean
+    return solved
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,16 +105,16 @@ class _Part:
         inverse: Matrix,
         make: Make,
     ) -> _Part:
-        others, own = liked[~is_left_out], liked[is_left_out]
-        made, shares = make(others), _shares(others)
-        weights = inverse @ (features.T @ made) @ _inverse(made) @ made.T
-        deviations = own @ weights.T - weights @ shares
-        return cls(own.shape[0], deviations.T @ deviations, weights, shares)
+        others, tested = liked[~is_left_out], liked[is_left_out]
+        prior, shares = make(others), _shares(others)
+        weights = inverse @ (features.T @ prior) @ _inverse(prior) @ prior.T
+        deviations = tested @ weights.T - weights @ shares
+        return cls(tested.shape[0], deviations.T @ deviations, weights, shares)
 
     def noise(self, features: Matrix, covariance: Matrix) -> Matrix:
         """The noise of one key's tastes. Shape: (D, D)."""
-        found: Matrix = (self.weights * _left(features, covariance, self.shares)) @ self.weights.T
-        return found
+        noise: Matrix = (self.weights * _left(features, covariance, self.shares)) @ self.weights.T
+        return noise
 
 
 def _folds(keys: int, rng: np.random.Generator) -> list[NDArray[np.bool_]]:
@@ -126,8 +126,8 @@ def _folds(keys: int, rng: np.random.Generator) -> list[NDArray[np.bool_]]:
 
 
 def _shares(liked: sparse.csr_array) -> Vector:
-    found: Vector = np.asarray(liked.sum(axis=0, dtype=np.float64)).ravel() / liked.shape[0]
-    return found
+    shares: Vector = np.asarray(liked.sum(axis=0, dtype=np.float64)).ravel() / liked.shape[0]
+    return shares
 
 
 def _left(features: Matrix, covariance: Matrix, shares: Vector) -> Vector:
@@ -140,16 +140,16 @@ def _inverse(features: Matrix) -> Matrix:
     """(F^T F)^-1, of the directions that arms have."""
     values, vectors = np.linalg.eigh(features.T @ features)
     has = values > LEAST_EIGENVALUE * values[-1]
-    found: Matrix = (vectors[:, has] / values[has]) @ vectors[:, has].T
-    return found
+    inverse: Matrix = (vectors[:, has] / values[has]) @ vectors[:, has].T
+    return inverse
 
 
-def _clipped(found: Matrix, features: Matrix, shares: Vector) -> Matrix:
+def _clipped(estimate: Matrix, features: Matrix, shares: Vector) -> Matrix:
     """The symmetric matrix with its variances clipped, where arms have equal mean squares."""
     values, vectors = np.linalg.eigh(features.T @ features / len(features))
     scale = np.sqrt(np.maximum(values, LEAST_EIGENVALUE * values[-1]))
     to, back = (vectors * scale) @ vectors.T, (vectors / scale) @ vectors.T
-    variances, turn = np.linalg.eigh(to @ found @ to)
+    variances, turn = np.linalg.eigh(to @ estimate @ to)
     total = np.maximum(variances, 0.0).sum()
     least = (
         LEAST_VARIANCE * max(total, LEAST_TOTAL * float((shares * (1.0 - shares)).mean())) / len(variances)

@@ -80,14 +80,14 @@ def compare(
             "no key of liked can be held out: it has too few with two likes", argument="liked"
         )
     others = np.delete(np.arange(liked.shape[0]), tested)
-    fitted, held = liked[others], liked[tested]
+    fitted, tested_likes = liked[others], liked[tested]
     fitted = fitted[np.diff(fitted.indptr) > 0]
-    known, hidden = item_to_item.halves(held, rng)
-    nothing = sparse.csr_array(held.shape, dtype=held.dtype)
+    shown, hidden = item_to_item.halves(tested_likes, rng)
+    nothing = sparse.csr_array(tested_likes.shape, dtype=tested_likes.dtype)
 
     def found(name: str, scores: Scores) -> Found:
-        unknown = item_to_item.hits(scores(nothing), nothing, held)
-        return Found(name, unknown, item_to_item.hits(scores(known), known, hidden))
+        unknown = item_to_item.hits(scores(nothing), nothing, tested_likes)
+        return Found(name, unknown, item_to_item.hits(scores(shown), shown, hidden))
 
     popular = np.asarray(fitted.sum(axis=0, dtype=np.float64)).ravel()
     ease = item_to_item.ease(fitted, item_to_item.best_ridge(fitted, rng))
@@ -103,7 +103,7 @@ def compare(
         fitted.shape[0],
         len(rows),
         sampled,
-        np.diff(held.indptr).astype(np.float64),
+        np.diff(tested_likes.indptr).astype(np.float64),
         np.diff(hidden.indptr).astype(np.float64),
         [found(*ranking) for ranking in rankings],
     )

@@ -41,9 +41,9 @@ class ItemToItem:
 
     def scores(self, liked: sparse.csr_array) -> Matrix:
         """Return scores of all arms, 0 of those without weights. Shapes: liked and returned (keys, arms)."""
-        found = np.zeros(liked.shape)
-        found[:, self.arms] = liked[:, self.arms] @ self.weights
-        return found
+        all_scores = np.zeros(liked.shape)
+        all_scores[:, self.arms] = liked[:, self.arms] @ self.weights
+        return all_scores
 
 
 def item_knn(liked: sparse.csr_array, *, most_arms: int = MOST_ARMS) -> ItemToItem:
@@ -51,8 +51,8 @@ def item_knn(liked: sparse.csr_array, *, most_arms: int = MOST_ARMS) -> ItemToIt
 
     Cost: that of H^T H. Memory: m^2 numbers. Raises: NonFinite, InvalidParameter (most_arms < 1).
     """
-    arms, few = _most_liked(liked, most_arms)
-    together = _products(few)
+    arms, common = _most_liked(liked, most_arms)
+    together = _products(common)
     lengths = np.sqrt(np.maximum(together.diagonal(), 1.0))
     np.fill_diagonal(together, 0.0)
     return ItemToItem(arms, together / lengths / lengths[:, None])
@@ -65,13 +65,13 @@ def ease(liked: sparse.csr_array, ridge: float, *, most_arms: int = MOST_ARMS) -
     Raises: NonFinite, InvalidParameter (ridge <= 0, most_arms < 1).
     """
     checks.in_range("ridge", ridge, above=0.0)
-    arms, few = _most_liked(liked, most_arms)
-    if few.shape[0] < len(arms):  # Woodbury
-        dense = few.toarray().astype(np.float64)
+    arms, common = _most_liked(liked, most_arms)
+    if common.shape[0] < len(arms):  # Woodbury
+        dense = common.toarray().astype(np.float64)
         inner = np.linalg.inv(dense @ dense.T + ridge * np.eye(len(dense)))
         precision: Matrix = (np.eye(len(arms)) - dense.T @ (inner @ dense)) / ridge
     else:
-        together = _products(few)
+        together = _products(common)
         np.fill_diagonal(together, together.diagonal() + ridge)
         precision = np.linalg.inv(together).astype(np.float64, copy=False)
     weights = precision / -precision.diagonal()
@@ -99,11 +99,11 @@ def best_ridge(
     if not len(tested):
         return ridges[len(ridges) // 2]
     others = np.delete(np.arange(liked.shape[0]), tested)
-    known, hidden = halves(liked[tested], rng)
+    shown, hidden = halves(liked[tested], rng)
 
     def found(ridge: float) -> float:
         model = ease(liked[others], ridge, most_arms=most_arms)
-        return recall(model.scores, known, hidden)
+        return recall(model.scores, shown, hidden)
 
     return max(ridges, key=found)
 
@@ -112,8 +112,8 @@ def halves(liked: sparse.csr_array, rng: np.random.Generator) -> tuple[sparse.cs
     """Return two parts of the likes of each key, drawn at random; of odd numbers the second has one more."""
     keys = np.repeat(np.arange(liked.shape[0]), np.diff(liked.indptr))
     order = np.lexsort((rng.random(len(keys)), keys))
-    place = np.arange(len(keys)) - liked.indptr[keys]  # of a like among those of its key
-    is_known = place < (np.diff(liked.indptr) // 2)[keys]
+    position = np.arange(len(keys)) - liked.indptr[keys]  # of a like among those of its key
+    is_known = position < (np.diff(liked.indptr) // 2)[keys]
 
     def part(chosen: NDArray[np.bool_]) -> sparse.csr_array:
         places = (keys[chosen], liked.indices[order][chosen])
@@ -133,8 +133,8 @@ def recall(
 
     ``scores`` is given the known likes. Shapes: known, hidden and scores (keys, arms).
     """
-    found = hits(scores(known), known, hidden, shown=shown)
-    return float(found.sum() / max(hidden.sum(), 1.0))
+    hit_counts = hits(scores(known), known, hidden, shown=shown)
+    return float(hit_counts.sum() / max(hidden.sum(), 1.0))
 
 
 def hits(ranked: Matrix, known: sparse.csr_array, hidden: sparse.csr_array, *, shown: int = FOUND) -> Vector:
@@ -145,8 +145,8 @@ def hits(ranked: Matrix, known: sparse.csr_array, hidden: sparse.csr_array, *, s
     ranked[known.nonzero()] = -np.inf
     shown = min(shown, ranked.shape[1])
     listed = np.argpartition(-ranked, shown - 1, axis=1)[:, :shown]
-    found: Vector = np.take_along_axis(hidden.toarray(), listed, axis=1).sum(axis=1).astype(np.float64)
-    return found
+    hit_counts: Vector = np.take_along_axis(hidden.toarray(), listed, axis=1).sum(axis=1).astype(np.float64)
+    return hit_counts
 
 
 def _most_liked(liked: sparse.csr_array, most: int) -> tuple[Rows, sparse.csr_array]:
@@ -161,5 +161,5 @@ def _most_liked(liked: sparse.csr_array, most: int) -> tuple[Rows, sparse.csr_ar
 
 def _products(liked: sparse.csr_array) -> Matrix:
     """H^T H."""
-    found: Matrix = (liked.T @ liked).toarray().astype(np.float64)
-    return found
+    products: Matrix = (liked.T @ liked).toarray().astype(np.float64)
+    return products

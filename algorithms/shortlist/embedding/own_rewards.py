@@ -107,9 +107,9 @@ def judge(rewards: Rewards, table: Matrix, dim: int, rng: np.random.Generator) -
     if judged_keys < MIN_JUDGED_KEYS:
         message = f"the last tenth of the rewards must be of at least {MIN_JUDGED_KEYS} keys"
         raise InvalidParameter(message, argument="rewards")
-    found = coordinates(first, table, dim, rng)
+    embedded = coordinates(first, table, dim, rng)
     before = squared_errors(first, last, table, rng)
-    after = squared_errors(first, last, np.hstack((table, found)), rng)
+    after = squared_errors(first, last, np.hstack((table, embedded)), rng)
     gains = before - after
     gain = float(gains.mean())
     by_key = np.bincount(last.keys, gains - gain, minlength=rewards.key_count)
@@ -158,8 +158,8 @@ def estimates(seen: Rewards, asked: Rewards, features: Matrix, rng: np.random.Ge
         grams, moments, _ = _sums(seen, order, starts, block, joint)
         thetas = np.linalg.solve(grams + prior.precision, (moments + prior.pull)[..., None])[..., 0]
         places = asked_order[asked_starts[block[0]] : asked_starts[block[-1] + 1]]
-        own = thetas[asked.keys[places] - block[0]]
-        result[places] = np.einsum("nd,nd->n", joint.rows(asked, places), own)
+        key_thetas = thetas[asked.keys[places] - block[0]]
+        result[places] = np.einsum("nd,nd->n", joint.rows(asked, places), key_thetas)
     return result
 
 
@@ -223,10 +223,10 @@ def _sums(
     """Sums of x x^T, of x r and of r^2 of these keys. Shapes: (k, D, D), (k, D), (k,)."""
     dim = joint.dim
     grams, moments, squares = np.zeros((len(keys), dim, dim)), np.zeros((len(keys), dim)), np.zeros(len(keys))
-    for place, key in enumerate(keys.tolist()):
+    for position, key in enumerate(keys.tolist()):
         rows = order[starts[key] : starts[key + 1]]
         features, values = joint.rows(seen, rows), seen.values[rows]
-        grams[place], moments[place], squares[place] = (
+        grams[position], moments[position], squares[position] = (
             features.T @ features,
             values @ features,
             values @ values,

@@ -60,11 +60,11 @@ def right_singular_vectors(
     matrix twice.
     Raises: NonFinite, InvalidParameter (count < 1, or above the rank of the matrix).
     """
-    found = leading_vectors(matrix, count, rng, passes=passes)
-    if len(found.values) < count:
-        message = f"count must be at most {len(found.values)}, the rank of the matrix"
+    leading = leading_vectors(matrix, count, rng, passes=passes)
+    if len(leading.values) < count:
+        message = f"count must be at most {len(leading.values)}, the rank of the matrix"
         raise InvalidParameter(message, argument="count")
-    return found
+    return leading
 
 
 def leading_vectors(

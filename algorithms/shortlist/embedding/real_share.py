@@ -39,8 +39,8 @@ Decompose = Callable[[sparse.csr_array, int, np.random.Generator], Matrix]
 
 def right_vectors(matrix: sparse.csr_array, count: int, rng: np.random.Generator) -> Matrix:
     """The first right singular vectors, zeros beyond the rank. Shape: (arms, count)."""
-    found = leading_vectors(matrix, count, rng).vectors.astype(np.float64)
-    return np.pad(found, ((0, 0), (0, count - found.shape[1])))
+    vectors = leading_vectors(matrix, count, rng).vectors.astype(np.float64)
+    return np.pad(vectors, ((0, 0), (0, count - vectors.shape[1])))
 
 
 def real_dim(
@@ -62,8 +62,8 @@ def real_dim(
         part = part[np.diff(part.indptr) > 0]
     share, shown = _shares(part, most, rng, right_vectors, first=0.0)
     real = np.cumsum(np.where(share > NOISE_SHARE, share * shown, 0.0))
-    found = max(least, 1 + int(np.searchsorted(real, REAL_PART * real[-1])))
-    return max(1, min(found, int(np.count_nonzero(shown))))
+    dim = max(least, 1 + int(np.searchsorted(real, REAL_PART * real[-1])))
+    return max(1, min(dim, int(np.count_nonzero(shown))))
 
 
 def real_share(
@@ -123,6 +123,6 @@ def _part(
     directions = decompose(made_by, dim, rng)
     # Not ``mean``: of float32 it is rounded to float32.
     liking = np.asarray(made_by.sum(axis=0, dtype=np.float64)).ravel() / made_by.shape[0]
-    own, other = made_by @ directions, left_out @ directions
-    about = np.square(other - own.mean(axis=0)).mean(axis=0)
-    return directions**2, liking * (1.0 - liking), own.var(axis=0), about
+    inside, other = made_by @ directions, left_out @ directions
+    about = np.square(other - inside.mean(axis=0)).mean(axis=0)
+    return directions**2, liking * (1.0 - liking), inside.var(axis=0), about

@@ -44,8 +44,8 @@ class TableMap:
 
     def expected(self, table: NDArray[np.floating]) -> Matrix:
         """The embedding expected from fields: W t + b. Shapes: (k, T) -> (k, d)."""
-        found: Matrix = table @ self.linear.T + self.shift
-        return found
+        expected: Matrix = table @ self.linear.T + self.shift
+        return expected
 
     def mix(self, table: Matrix, vectors: Matrix, likes: Rows | Vector) -> Matrix:
         """The features of arms. Shapes: table (k, T), vectors (k, d), likes (k,) -> (k, d)."""
@@ -68,17 +68,19 @@ def fit(table: NDArray[np.floating], vectors: Matrix, likes: Rows, rng: np.rando
         liked = np.sort(rng.choice(liked, MOST_FITTED, replace=False))
     counts = likes[liked].astype(np.float64)
     fields, embedded = table[liked].astype(np.float64), vectors[liked]
-    found = feature_map.fit(fields, embedded, np.ones(len(liked)), intercept=True)
-    missed = np.square(found(fields) - embedded).sum(axis=1)
-    return TableMap(found.linear, found.shift, _kappa(missed, counts), found.r2)
+    fitted = feature_map.fit(fields, embedded, np.ones(len(liked)), intercept=True)
+    missed = np.square(fitted(fields) - embedded).sum(axis=1)
+    return TableMap(fitted.linear, fitted.shift, _kappa(missed, counts), fitted.r2)
 
 
 def _kappa(missed: Vector, likes: Vector) -> float:
     """From the means of a + s / n over the half of the arms with fewest likes, and over the other half."""
-    few = likes < np.median(likes)
-    if not few.any():
+    is_rare = likes < np.median(likes)
+    if not is_rare.any():
         return LEAST_KAPPA
     shares = 1.0 / likes
-    slope = (missed[few].mean() - missed[~few].mean()) / (shares[few].mean() - shares[~few].mean())
-    rest = missed[~few].mean() - slope * shares[~few].mean()
-    return float(np.clip(slope / rest, LEAST_KAPPA, MOST_KAPPA)) if rest > 0.0 else MOST_KAPPA
+    slope = (missed[is_rare].mean() - missed[~is_rare].mean()) / (
+        shares[is_rare].mean() - shares[~is_rare].mean()
+    )
+    constant = missed[~is_rare].mean() - slope * shares[~is_rare].mean()
+    return float(np.clip(slope / constant, LEAST_KAPPA, MOST_KAPPA)) if constant > 0.0 else MOST_KAPPA

@@ -45,8 +45,8 @@ def shares(expected: Matrix, vectors: Matrix, likes: Rows, keys: int, *, exposur
     if promised <= 0.0:
         return np.ones(len(likes))
     share = once / keys / (promised * (1.0 + once / passed.sum()))
-    found: Vector = 1.0 - exposure * (1.0 - np.clip(share, LEAST_SHARE, 1.0))
-    return found
+    corrected: Vector = 1.0 - exposure * (1.0 - np.clip(share, LEAST_SHARE, 1.0))
+    return corrected
 
 
 def passed_over(share: Vector, kappa: float) -> Vector:

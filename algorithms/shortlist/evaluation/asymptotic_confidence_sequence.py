@@ -134,9 +134,9 @@ def joined(groups: Sequence[Unbounded], weights: Vector) -> Unbounded:
         return used[0][0]
     count, mean, scatter, low, high = sum(group.count for group, _ in used), 0.0, 0.0, 0.0, 0.0
     for group, weight in used:
-        own, scale = group.total / group.count, weight * count / group.count
-        mean, scatter = mean + weight * own, scatter + scale**2 * group.scatter
-        low, high = min(low, scale * (group.low - own)), max(high, scale * (group.high - own))
+        group_mean, scale = group.total / group.count, weight * count / group.count
+        mean, scatter = mean + weight * group_mean, scatter + scale**2 * group.scatter
+        low, high = min(low, scale * (group.low - group_mean)), max(high, scale * (group.high - group_mean))
     return Unbounded(count, count * mean, scatter, mean + low, mean + high)
 
 

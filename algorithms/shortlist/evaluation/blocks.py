@@ -47,8 +47,8 @@ class Blocks:
 
         What comes at the very time at which a block begins is not known to it.
         """
-        found: Rows = np.searchsorted(self.times, times, side="right")
-        return found
+        block_numbers: Rows = np.searchsorted(self.times, times, side="right")
+        return block_numbers
 
 
 def start() -> Clock:
@@ -59,15 +59,15 @@ def start() -> Clock:
 def add(clock: Clock, times: Vector) -> Clock:
     """The clock after some more decisions, in their order. Shapes: times (m,). Raises: InvalidShape."""
     checks.shape("times", times, (None,))
-    kept = np.concatenate((clock.times, times[-clock.count % clock.step :: clock.step]))
+    times_kept = np.concatenate((clock.times, times[-clock.count % clock.step :: clock.step]))
     count, step = clock.count + len(times), clock.step
-    while len(kept) > _KEPT:
-        kept, step = kept[::2], 2 * step
-    return Clock(count, step, kept)
+    while len(times_kept) > _KEPT:
+        times_kept, step = times_kept[::2], 2 * step
+    return Clock(count, step, times_kept)
 
 
 def of(clock: Clock) -> Blocks:
     """The blocks of all decisions. Times that go back count as the latest before them. Cost: O(1)."""
-    kept = len(clock.times)
-    places = np.unique(np.arange(BLOCKS) * kept // BLOCKS) if kept else np.empty(0, dtype=np.int64)
+    count = len(clock.times)
+    places = np.unique(np.arange(BLOCKS) * count // BLOCKS) if count else np.empty(0, dtype=np.int64)
     return Blocks(places * clock.step, np.maximum.accumulate(clock.times)[places])

@@ -144,8 +144,8 @@ def joined(stages: Sequence[KeyTable], weights: Vector) -> Errors:
     mean, keys, errors = 0.0, list[Rows](), list[Vector]()
     for stage, weight in zip(stages, weights.tolist(), strict=True):
         if weight > 0.0 and len(stage.keys):
-            own, apart = _linearised(stage.counts, stage.sums)
-            mean += weight * own
+            linearised, apart = _linearised(stage.counts, stage.sums)
+            mean += weight * linearised
             keys.append(stage.keys)
             errors.append(weight * apart)
     if not keys:
@@ -197,12 +197,12 @@ def look(
     groups = (group,) if other is None else (group, other)
     if any(each.missing for each in groups):
         return Looks(past.given)
-    given = past.given + 1
+    looks = past.given + 1
     centre = group.mean - (0.0 if other is None else other.mean)
     variance = sum(each.variance for each in groups)
     freedom = variance**2 / sum(each.variance**2 / (each.keys - 1) for each in groups)
-    half = math.sqrt(max(variance - 2.0 * covariance, 0.0)) * _quantile(alpha_of(given, 1.0 - level), freedom)
-    return Looks(given, (centre - half, centre + half))
+    half = math.sqrt(max(variance - 2.0 * covariance, 0.0)) * _quantile(alpha_of(looks, 1.0 - level), freedom)
+    return Looks(looks, (centre - half, centre + half))
 
 
 def alpha_of(look: int, alpha: float) -> float:

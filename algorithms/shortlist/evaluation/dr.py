@@ -29,8 +29,8 @@ def summands(logged: Logged) -> Matrix:
     if logged.predicted is None or logged.expected is None:
         raise InvalidParameter("predicted must be given: dr needs a model", argument="predicted")
     before = np.hstack((np.ones((logged.decisions, 1)), logged.weights[:, :-1]))
-    found: Matrix = before * logged.expected + logged.weights * (logged.rewards - logged.predicted)
-    return found
+    terms: Matrix = before * logged.expected + logged.weights * (logged.rewards - logged.predicted)
+    return terms
 
 
 def estimate(moments: Moments, ranges: Ranges, *, level: float) -> Estimates:

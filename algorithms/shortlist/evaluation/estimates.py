@@ -75,8 +75,8 @@ def widened_by(found: Estimates, low: Vector, high: Vector) -> Estimates:
         return Estimate(one.value, one.interval and (one.interval[0] + below, one.interval[1] + above))
 
     places = zip(found.places, low.tolist(), high.tolist(), strict=True)
-    whole = wider(found.whole, float(low.sum()), float(high.sum()))
-    return Estimates(whole, tuple(wider(*place) for place in places))
+    total = wider(found.whole, float(low.sum()), float(high.sum()))
+    return Estimates(total, tuple(wider(*bounds) for bounds in places))
 
 
 def within(found: Estimates, low: Vector, high: Vector) -> Estimates:
@@ -89,8 +89,8 @@ def within(found: Estimates, low: Vector, high: Vector) -> Estimates:
         return Estimate(one.value, (start, end))
 
     places = zip(found.places, low.tolist(), high.tolist(), strict=True)
-    whole = held(found.whole, float(low.sum()), float(high.sum()))
-    return Estimates(whole, tuple(held(*place) for place in places))
+    total = held(found.whole, float(low.sum()), float(high.sum()))
+    return Estimates(total, tuple(held(*bounds) for bounds in places))
 
 
 def around(

@@ -76,15 +76,15 @@ def add(lists: RandomLists, rewards: Matrix) -> RandomLists:
     Shapes: rewards (n, K'), K' at least 1. Cost: O(n K'). Raises: InvalidShape.
     """
     checks.shape("rewards", rewards, (None, None))
-    there = ~np.isnan(rewards)
-    own = np.where(there, rewards, 0.0)
-    first = own[:, :1] * there
-    more = (there, first, own, first * first, own * own, first * own)
+    is_there = ~np.isnan(rewards)
+    present = np.where(is_there, rewards, 0.0)
+    first = present[:, :1] * is_there
+    more = (is_there, first, present, first * first, present * present, first * present)
     places = max(len(lists), rewards.shape[1])
-    largest = (own * own).max(axis=0, initial=0.0)
+    largest = (present * present).max(axis=0, initial=0.0)
     sums = [
-        _padded(had, places) + _padded(each.sum(axis=0, dtype=np.float64), places)
-        for had, each in zip(_sums(lists), more, strict=True)
+        _padded(had, places) + _padded(addition.sum(axis=0, dtype=np.float64), places)
+        for had, addition in zip(_sums(lists), more, strict=True)
     ]
     sums.append(np.maximum(_padded(lists.largest, places), _padded(largest, places)))
     return RandomLists(*sums)

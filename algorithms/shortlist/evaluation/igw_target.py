@@ -34,24 +34,24 @@ def weigh(
     checks.shape("estimates", estimates, (None, None))
     checks.shape("is_candidate", is_candidate, estimates.shape)
     checks.shape("drawn", drawn, (len(estimates), None))
-    each = np.broadcast_to(np.asarray(gamma, dtype=np.float64), len(estimates))[:, None]
-    checks.in_range("gamma", float(each.min(initial=np.inf)) if len(each) else 0.0, least=0.0)
+    gammas = np.broadcast_to(np.asarray(gamma, dtype=np.float64), len(estimates))[:, None]
+    checks.in_range("gamma", float(gammas.min(initial=np.inf)) if len(gammas) else 0.0, least=0.0)
     left, every = is_candidate.copy(), np.arange(len(estimates))
     predicted = estimates if predicted is None else predicted
     propensities, expected = np.zeros(drawn.shape), np.zeros(drawn.shape)
     if not estimates.shape[1]:
         return propensities, expected
     for j in range(drawn.shape[1]):
-        seen = np.where(left, estimates, -np.inf)
-        best = seen.argmax(axis=1)
-        top = seen[every, best]
-        some = left.any(axis=1)
+        remaining = np.where(left, estimates, -np.inf)
+        best = remaining.argmax(axis=1)
+        top = remaining[every, best]
+        has_arms = left.any(axis=1)
         gaps = np.where(left, top[:, None] - estimates, 0.0)
-        p = np.where(left, 1.0 / (np.maximum(left.sum(axis=1), 1)[:, None] + each * gaps), 0.0)
+        p = np.where(left, 1.0 / (np.maximum(left.sum(axis=1), 1)[:, None] + gammas * gaps), 0.0)
         p[every, best] = 0.0
-        p[every, best] = np.where(some, 1.0 - p.sum(axis=1), 0.0)
+        p[every, best] = np.where(has_arms, 1.0 - p.sum(axis=1), 0.0)
         expected[:, j] = np.einsum("ij,ij->i", p, np.where(left, predicted, 0.0))
-        known = np.flatnonzero(drawn[:, j] >= 0)
-        propensities[known, j] = p[known, drawn[known, j]]
-        left[known, drawn[known, j]] = False
+        logged_rows = np.flatnonzero(drawn[:, j] >= 0)
+        propensities[logged_rows, j] = p[logged_rows, drawn[logged_rows, j]]
+        left[logged_rows, drawn[logged_rows, j]] = False
     return propensities, expected

@@ -71,10 +71,10 @@ class Logged:
         if (self.least is None) != (self.most is None):
             raise InvalidParameter("most must be given exactly when least is", argument="most")
         for name in ("propensities", "targets", "rewards", "predicted", "expected", "least", "most"):
-            given = getattr(self, name)
-            if given is not None:
-                checks.shape(name, given, self.propensities.shape)
-                checks.finite(name, given)
+            column = getattr(self, name)
+            if column is not None:
+                checks.shape(name, column, self.propensities.shape)
+                checks.finite(name, column)
         if self.stands_for is not None:
             checks.shape("stands_for", self.stands_for, (self.decisions,))
             checks.finite("stands_for", self.stands_for)

@@ -46,9 +46,9 @@ class Moments:
 
         Cost: O(g^2) for g columns with a gradient.
         """
-        some = np.flatnonzero(gradient)
-        spread = float(gradient[some] @ self.scatter[np.ix_(some, some)] @ gradient[some])
-        apart = float(gradient[some] @ (self.centre - self.mean)[some])
+        nonzero = np.flatnonzero(gradient)
+        spread = float(gradient[nonzero] @ self.scatter[np.ix_(nonzero, nonzero)] @ gradient[nonzero])
+        apart = float(gradient[nonzero] @ (self.centre - self.mean)[nonzero])
         spread = max(spread, 0.0) + self.squares * apart**2
         return spread / self.total**2 * (self.count / (self.count - 1.0))
 

@@ -86,14 +86,14 @@ class OffPolicyState:
         if not self.support.decisions:
             return nothing(self.places)
         estimator = ESTIMATORS[name]
-        found = estimator.estimate(self.moments[name], self.ranges, level=level)
+        estimated = estimator.estimate(self.moments[name], self.ranges, level=level)
         missing = np.where(self.reached(level=level) < 1.0, self.support.missing_share, 0.0)
         missing = np.maximum(missing, unshown)
         if missing.any():
-            values = np.array([place.value or 0.0 for place in found.places])
+            values = np.array([place_estimate.value or 0.0 for place_estimate in estimated.places])
             low, high = estimator.unseen(self.ranges, values)
-            found = widened_by(found, missing * np.minimum(low, 0.0), missing * np.maximum(high, 0.0))
-        return self._within_bounds(found)
+            estimated = widened_by(estimated, missing * np.minimum(low, 0.0), missing * np.maximum(high, 0.0))
+        return self._within_bounds(estimated)
 
     def lacking(self, share: float) -> NDArray[np.bool_]:
         """Places at which more than this share of what the target does was never done, as no chance explains.
@@ -156,8 +156,8 @@ def add(state: OffPolicyState, logged: Logged) -> OffPolicyState:
         raise InvalidShape(f"propensities must have {state.places} columns", argument="propensities")
     s = logged.stands_for
     pieces = {name: moments.of(ESTIMATORS[name].summands(logged), s) for name in state.moments}
-    seen = support.of(logged), moments.of(logged.rewards, s), ranges.of(logged)
-    return joined(state, OffPolicyState(state.places, pieces, *seen))
+    parts = support.of(logged), moments.of(logged.rewards, s), ranges.of(logged)
+    return joined(state, OffPolicyState(state.places, pieces, *parts))
 
 
 def widened(state: OffPolicyState, places: int) -> OffPolicyState:
@@ -169,28 +169,30 @@ def widened(state: OffPolicyState, places: int) -> OffPolicyState:
     if places == state.places:
         return state
     wider = {
-        name: moments.mapped(kept, _wider(state.places, places, ESTIMATORS[name].carries))
-        for name, kept in state.moments.items()
+        name: moments.mapped(name_moments, _wider(state.places, places, ESTIMATORS[name].carries))
+        for name, name_moments in state.moments.items()
     }
     earned = moments.mapped(state.earned, _wider(state.places, places, (False,)))
-    seen = support.widened(state.support, places), earned, ranges.widened(state.ranges, places)
-    return OffPolicyState(places, wider, *seen)
+    parts = support.widened(state.support, places), earned, ranges.widened(state.ranges, places)
+    return OffPolicyState(places, wider, *parts)
 
 
 def _wider(before: int, after: int, carries: Sequence[bool]) -> Matrix:
     """The map of the columns of lists to those of longer ones. Shape: (c after, c before)."""
-    found = np.zeros((len(carries) * after, len(carries) * before))
+    matrix = np.zeros((len(carries) * after, len(carries) * before))
     for block, is_carried in enumerate(carries):
         rows, columns = block * after, block * before
-        found[rows : rows + before, columns : columns + before] = np.eye(before)
+        matrix[rows : rows + before, columns : columns + before] = np.eye(before)
         if is_carried:
-            found[rows + before : rows + after, columns + before - 1] = 1.0
-    return found
+            matrix[rows + before : rows + after, columns + before - 1] = 1.0
+    return matrix
 
 
 def joined(one: OffPolicyState, other: OffPolicyState) -> OffPolicyState:
     """The state of the decisions of both, which have the same places and estimators."""
-    both = {name: moments.joined(kept, other.moments[name]) for name, kept in one.moments.items()}
+    both = {
+        name: moments.joined(name_moments, other.moments[name]) for name, name_moments in one.moments.items()
+    }
     earned = moments.joined(one.earned, other.earned)
     bounds = ranges.joined(one.ranges, other.ranges)
     return OffPolicyState(one.places, both, support.joined(one.support, other.support), earned, bounds)

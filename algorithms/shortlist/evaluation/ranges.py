@@ -56,9 +56,9 @@ def start(places: int, rewards: tuple[float, float] | None) -> Ranges:
 def of(logged: Logged) -> Ranges:
     """The ranges of some decisions. Cost: O(m k)."""
     columns = (logged.rewards, logged.predicted, logged.expected)
-    given = [np.zeros((1, logged.places)) if column is None else column for column in columns]
-    low = np.array([column.min(axis=0, initial=np.inf) for column in given])
-    high = np.array([column.max(axis=0, initial=-np.inf) for column in given])
+    filled = [np.zeros((1, logged.places)) if column is None else column for column in columns]
+    low = np.array([column.min(axis=0, initial=np.inf) for column in filled])
+    high = np.array([column.max(axis=0, initial=-np.inf) for column in filled])
     if logged.least is not None and logged.most is not None:
         low[_PREDICTED] = np.minimum(low[_PREDICTED], logged.least.min(axis=0, initial=np.inf))
         high[_PREDICTED] = np.maximum(high[_PREDICTED], logged.most.max(axis=0, initial=-np.inf))

@@ -34,10 +34,10 @@ def weigh(simulated: Rows, scores: Vector, which: Rows, drawn: Rows) -> tuple[Ma
     alike = np.ones((len(which), simulated.shape[1]), dtype=np.bool_)
     for j in range(drawn.shape[1]):
         before = alike.sum(axis=1)
-        some = np.maximum(before, 1)
-        expected[:, j] = np.where(alike, scores[which, :, j], 0.0).sum(axis=1) / some
+        counted = np.maximum(before, 1)
+        expected[:, j] = np.where(alike, scores[which, :, j], 0.0).sum(axis=1) / counted
         alike &= simulated[which, :, j] == drawn[:, j, None]
-        propensities[:, j] = alike.sum(axis=1) / some
+        propensities[:, j] = alike.sum(axis=1) / counted
     return propensities, expected
 
 
@@ -56,5 +56,5 @@ def with_own_draw(propensities: Matrix, draws: int) -> Matrix:
     checks.in_range("draws", draws, least=1)
     counts = np.rint(np.cumprod(propensities, axis=1) * draws) + 1.0
     before = np.hstack((np.full((len(counts), 1), draws + 1.0), counts[:, :-1]))
-    found: Matrix = counts / before
-    return found
+    shares: Matrix = counts / before
+    return shares

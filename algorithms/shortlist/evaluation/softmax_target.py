@@ -68,7 +68,7 @@ def totals(
     """
     checks.shape("queries", queries, (None, None))
     checks.in_range("temperature", temperature, above=0.0)
-    mass, moment = np.zeros(len(queries)), np.zeros(len(queries))
+    mass, first_moment = np.zeros(len(queries)), np.zeros(len(queries))
     top, least, most = np.zeros(len(queries)), np.full(len(queries), np.inf), np.full(len(queries), -np.inf)
     with np.errstate(over="ignore", invalid="ignore"):
         largest = np.linalg.norm(queries, axis=1) * (largest_norm / temperature)
@@ -87,17 +87,17 @@ def totals(
         else:
             higher = np.maximum(top, highest)
             fade = np.exp(np.where(np.isneginf(top), 0.0, top - higher) / temperature)
-            moment, mass, top = moment * fade, mass * fade, higher
+            first_moment, mass, top = first_moment * fade, mass * fade, higher
             z = scores - higher[:, None]
             z *= 1.0 / temperature
             weights = np.exp(np.maximum(z, LEAST_LOG, out=z), out=z)
         mass += weights.sum(axis=1)
-        moment += np.einsum("ij,ij->i", weights, predicted)
-    some = np.isfinite(least)
-    least, most = np.where(some, least, 0.0), np.where(some, most, 0.0)
+        first_moment += np.einsum("ij,ij->i", weights, predicted)
+    is_finite = np.isfinite(least)
+    least, most = np.where(is_finite, least, 0.0), np.where(is_finite, most, 0.0)
     if bounds is not None:
         least, most = least.clip(*bounds), most.clip(*bounds)
-    return Totals(top, mass, moment, least, most)
+    return Totals(top, mass, first_moment, least, most)
 
 
 def _predicted(scores: Matrix, lowest: Vector, highest: Vector, bounds: Bounds | None) -> Matrix:
@@ -130,15 +130,17 @@ def weigh(
     top = np.where(known.mass > 0.0, known.top, 0.0)[:, None]
     z = np.where(eligible, scores - top, 0.0) / temperature
     weights = np.where(eligible, np.exp(z), 0.0)
-    own = weights * (scores if bounds is None else scores.clip(bounds[0][:, None], bounds[1][:, None]))
-    drawn, drawn_moment = np.cumsum(weights, axis=1), np.cumsum(own, axis=1)
+    weighed_scores = weights * (
+        scores if bounds is None else scores.clip(bounds[0][:, None], bounds[1][:, None])
+    )
+    drawn, drawn_moment = np.cumsum(weights, axis=1), np.cumsum(weighed_scores, axis=1)
     left = known.mass[:, None] - drawn + weights
-    left_moment = known.moment[:, None] - drawn_moment + own
+    left_moment = known.moment[:, None] - drawn_moment + weighed_scores
     left[:, 0], left_moment[:, 0] = known.mass, known.moment
-    few = left < LEAST_LEFT * known.mass[:, None]
-    safe = np.where(few | (left <= 0.0), 1.0, left)
-    found = np.minimum(weights / safe, 1.0)
-    return SoftmaxWeights(found, left_moment / safe, few.any(axis=1))
+    is_exhausted = left < LEAST_LEFT * known.mass[:, None]
+    safe = np.where(is_exhausted | (left <= 0.0), 1.0, left)
+    probabilities = np.minimum(weights / safe, 1.0)
+    return SoftmaxWeights(probabilities, left_moment / safe, is_exhausted.any(axis=1))
 
 
 def walk(
@@ -150,8 +152,8 @@ def walk(
     not eligible. Shapes: (K,), (k,) -> (k,), (k,). Cost: O(k K).
     """
     left, predicted = scores.copy(), scores if bounds is None else scores.clip(*bounds)
-    found, expected = np.zeros(len(places)), np.zeros(len(places))
-    for j, place in enumerate(places.tolist()):
+    probabilities, expected = np.zeros(len(places)), np.zeros(len(places))
+    for j, position in enumerate(places.tolist()):
         top = left.max(initial=-np.inf)
         if np.isneginf(top):
             break
@@ -159,7 +161,7 @@ def walk(
         weights = np.where(alive, np.exp((left - top) / temperature), 0.0)
         mass = weights.sum()
         expected[j] = weights[alive] @ predicted[alive] / mass
-        if place >= 0:
-            found[j] = weights[place] / mass
-            left[place] = -np.inf
-    return found, expected
+        if position >= 0:
+            probabilities[j] = weights[position] / mass
+            left[position] = -np.inf
+    return probabilities, expected

@@ -39,11 +39,11 @@ def weights(counts: Matrix, enough: NDArray[np.bool_]) -> Vector:
     if not len(counts):
         return np.empty(0)
     totals = counts.sum(axis=1)
-    each = counts.prod(axis=1) / np.maximum(totals, 1.0)
-    if not (each * enough).any():
-        alone = np.lexsort((totals, each))[-1]
-        each, enough = np.zeros(len(counts)), np.ones(len(counts), dtype=bool)
-        each[alone] = 1.0
-    each = each * enough
-    result: Vector = each / each.sum()
+    stage_weights = counts.prod(axis=1) / np.maximum(totals, 1.0)
+    if not (stage_weights * enough).any():
+        alone = np.lexsort((totals, stage_weights))[-1]
+        stage_weights, enough = np.zeros(len(counts)), np.ones(len(counts), dtype=bool)
+        stage_weights[alone] = 1.0
+    stage_weights = stage_weights * enough
+    result: Vector = stage_weights / stage_weights.sum()
     return result

@@ -39,8 +39,8 @@ class Support:
         Source: Kish, "Survey Sampling" (1965), section 11.7.
         """
         squares = np.diag(self.moments.scatter) + self.moments.squares * self.moments.centre**2
-        found: Vector = np.divide(self.weights**2, squares, out=np.zeros_like(squares), where=squares > 0.0)
-        return found
+        sizes: Vector = np.divide(self.weights**2, squares, out=np.zeros_like(squares), where=squares > 0.0)
+        return sizes
 
     @property
     def unused_share(self) -> Vector:
@@ -56,8 +56,8 @@ class Support:
         """
         if not self.decisions:
             return np.zeros_like(self.zeros)
-        found: Vector = np.maximum(1.0 - self.moments.mean, 0.0)
-        return found
+        missing: Vector = np.maximum(1.0 - self.moments.mean, 0.0)
+        return missing
 
 
 def nothing(places: int) -> Support:

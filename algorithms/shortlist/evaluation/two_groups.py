@@ -103,7 +103,7 @@ def intervals(one: ValueSequence, other: ValueSequence, *, level: float = 0.95) 
     decisions = one.unbounded.count + other.unbounded.count
     if one.has_bounds and other.has_bounds:
         groups = [
-            _plain(each.bounded.interval(level=level)) if each.bounded else None for each in (one, other)
+            _plain(group.bounded.interval(level=level)) if group.bounded else None for group in (one, other)
         ]
         apart = None
         if one.bounded and other.bounded:
@@ -112,10 +112,10 @@ def intervals(one: ValueSequence, other: ValueSequence, *, level: float = 0.95) 
     return GroupIntervals(
         kind="asymptotic",
         decisions=decisions,
-        groups=[_plain(each.unbounded.interval(level=level)) for each in (one, other)],
+        groups=[_plain(group.unbounded.interval(level=level)) for group in (one, other)],
         difference=_plain(asymptotic.difference(one.unbounded, other.unbounded, level=level)),
-        missing=[each.unbounded.missing for each in (one, other)],
-        needed=[each.unbounded.needed for each in (one, other)],
+        missing=[group.unbounded.missing for group in (one, other)],
+        needed=[group.unbounded.needed for group in (one, other)],
     )
 
 
@@ -131,7 +131,7 @@ def joined_intervals(
     weights = stage_weights(counts, counts.min(axis=1) >= asymptotic.MIN_REWARDS)
     if np.count_nonzero(weights) <= 1:
         stage = stages[int(np.argmax(weights))] if len(weights) else (ValueSequence(), ValueSequence())
-        found = intervals(*stage, level=level)
+        interval = intervals(*stage, level=level)
     else:
         one, other = (
             ValueSequence(
@@ -140,8 +140,8 @@ def joined_intervals(
             )
             for number in (0, 1)
         )
-        found = intervals(one, other, level=level)
-    return found._replace(decisions=int(counts.sum()), weights=weights.tolist())
+        interval = intervals(one, other, level=level)
+    return interval._replace(decisions=int(counts.sum()), weights=weights.tolist())
 
 
 def _plain(interval: Interval | None) -> Interval | None:
@@ -233,10 +233,10 @@ class KeyIntervals:
         return GroupIntervals(
             kind="asymptotic",
             decisions=self._looked_at,
-            groups=[self._within(each.interval) for each in self._groups],
+            groups=[self._within(group.interval) for group in self._groups],
             difference=self._within(self._difference.interval, apart=True),
-            missing=[each.missing for each in self._summaries],
-            needed=[each.needed for each in self._summaries],
+            missing=[group.missing for group in self._summaries],
+            needed=[group.needed for group in self._summaries],
             next_look=2 * self._looked_at or 1,
             weights=self._weights,
         )
@@ -257,9 +257,9 @@ class KeyIntervals:
         weights = stage_weights(counts, keys.min(axis=1) >= clustered.MIN_KEYS)
         one, other = (clustered.joined([stage[number] for stage in tables], weights) for number in (0, 1))
         self._weights, self._summaries = weights.tolist(), (one.summary, other.summary)
-        level, (own, others) = self._level, self._groups
+        level, (first, others) = self._level, self._groups
         self._groups = (
-            clustered.look(own, one.summary, level=level),
+            clustered.look(first, one.summary, level=level),
             clustered.look(others, other.summary, level=level),
         )
         # In one stage no key is in both groups.

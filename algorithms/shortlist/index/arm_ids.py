@@ -39,10 +39,10 @@ class ArmIds(Sequence[str]):
             named = cls()
             named.extend(ids)
             return named
-        few = cls()
-        few._blocks, few._count = [np.array(ids, dtype=object)], len(ids)
-        few._last = dict(zip(ids, range(len(ids)), strict=True))
-        return few
+        arm_ids = cls()
+        arm_ids._blocks, arm_ids._count = [np.array(ids, dtype=object)], len(ids)
+        arm_ids._last = dict(zip(ids, range(len(ids)), strict=True))
+        return arm_ids
 
     def __len__(self) -> int:
         return self.mapped + self._count
@@ -59,8 +59,8 @@ class ArmIds(Sequence[str]):
         if row >= len(self):
             raise IndexError("there is no such row")
         if row >= self.mapped:
-            block, place = divmod(row - self.mapped, _BLOCK)
-            arm_id: str = self._blocks[block].item(place)
+            block, offset = divmod(row - self.mapped, _BLOCK)
+            arm_id: str = self._blocks[block].item(offset)
             return arm_id
         if row < 0:
             return self[row + len(self)]
@@ -75,11 +75,11 @@ class ArmIds(Sequence[str]):
         self._last.update(zip(ids, range(first, first + len(ids)), strict=True))
         appended = 0
         while appended < len(ids):
-            place = self._count % _BLOCK
-            if not place:
+            offset = self._count % _BLOCK
+            if not offset:
                 self._blocks.append(np.empty(_BLOCK, dtype=object))
-            part = ids[appended : appended + _BLOCK - place]
-            self._blocks[-1][place : place + len(part)] = part
+            part = ids[appended : appended + _BLOCK - offset]
+            self._blocks[-1][offset : offset + len(part)] = part
             appended += len(part)
             self._count += len(part)
 
@@ -93,8 +93,8 @@ class ArmIds(Sequence[str]):
         rows = np.fromiter(map(self._last.get, ids, repeat(-1)), np.int64, len(ids))
         if self.mapped:
             others = np.flatnonzero(rows < 0).tolist()
-            found = self._first.numbers_of([ids[other] for other in others])
-            for other, row in zip(others, found, strict=True):
+            positions = self._first.numbers_of([ids[other] for other in others])
+            for other, row in zip(others, positions, strict=True):
                 if row is not None:
                     rows[other] = row
         return rows

@@ -71,7 +71,7 @@ def write(path: Path, graph: HnswGraph, table: TableSnapshot) -> None:
     The graph knows the ``checksum`` of its file from then on.
     """
     left_out = table.norms[np.setdiff1d(table.live_rows, graph.rows, assume_unique=True)]
-    with private_file(path) as payload, private_file(path) as whole:
+    with private_file(path) as payload, private_file(path) as complete:
         graph.save(payload)
         header = GraphHeader(
             dim=table.dim,
@@ -87,7 +87,7 @@ def write(path: Path, graph: HnswGraph, table: TableSnapshot) -> None:
         text = json.dumps(asdict(header)).encode()
         head = _MAGIC + _LENGTH.pack(len(text)) + text + revisions + fingerprints
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        with payload.open("rb") as source, whole.open("wb") as target:
+        with payload.open("rb") as source, complete.open("wb") as target:
             for chunk in chain((head,), iter(lambda: source.read(_CHUNK_BYTES), b"")):
                 digest.update(chunk)
                 target.write(chunk)
@@ -95,7 +95,7 @@ def write(path: Path, graph: HnswGraph, table: TableSnapshot) -> None:
             target.flush()
             # Before it gets its name: else a power failure may leave the name of a file without its content.
             os.fsync(target.fileno())
-        whole.replace(path)
+        complete.replace(path)
         graph.checksum = digest.hexdigest()
 
 

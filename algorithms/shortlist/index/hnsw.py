@@ -339,12 +339,12 @@ class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
 
     def _near(self, scaled: Vector, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
         """Labels, the nearest first, and their distances."""
-        given = scaled.astype(np.float32)
-        if len(given) < self._dim:
+        query32 = scaled.astype(np.float32)
+        if len(query32) < self._dim:
             # hnswlib reads as many numbers as a graph was made for: the rest must be zeros.
-            given = np.append(given, np.zeros(self._dim - len(given), dtype=np.float32))
+            query32 = np.append(query32, np.zeros(self._dim - len(query32), dtype=np.float32))
         try:
-            labels, distances = self.native.knn_query(given, k=count, num_threads=1)
+            labels, distances = self.native.knn_query(query32, k=count, num_threads=1)
         except RuntimeError:
             # "Cannot return the results in a contiguous 2D array": everything reachable was seen, so a
             # larger ef would find no more (#608).

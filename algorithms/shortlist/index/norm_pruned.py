@@ -99,8 +99,8 @@ class NormOrder:
             if norm * query_norm * _ROUND_UP < kth - error:
                 break
             read(features, start)
-        found = candidates(scores[first : self.size], error, k)
-        return self.rows[found + first if first else found]
+        contenders = candidates(scores[first : self.size], error, k)
+        return self.rows[contenders + first if first else contenders]
 
 
 def _side_by_side(table: TableSnapshot, rows: Rows) -> Working:

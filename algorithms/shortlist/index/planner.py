@@ -173,14 +173,14 @@ def plan(
     queries, groups = make_queries(table.dim, _probes_for(table, is_growing, least_probes), recent, rng)
     scan_us = typical_us(lambda query: scan(table, query, 1), queries[:_TIMED])
     recent_probes = int(np.count_nonzero(groups == SERVED))
-    plain = Plan("exact", table.live, scan_us, scan_us, recent_probes=recent_probes)
+    exact_plan = Plan("exact", table.live, scan_us, scan_us, recent_probes=recent_probes)
     if options.kind == "exact" or not table.live:
-        return replace(plain, reason="as configured"), None
+        return replace(exact_plan, reason="as configured"), None
     if is_small(table, small_numbers) and not is_forced:
-        return plain, None
+        return exact_plan, None
     reserve = reserve_of(table, is_growing=is_growing)
     probes = solve(table, queries, reserve=reserve, groups=groups, check=build.check)
-    exact = ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
+    exact = ExactSearch(exact_plan, lambda query: scan(table, query, 1), None, table.live * table.dim)
     if not is_forced:
         exact = _faster_exact(table, exact, probes)
         if exact.numbers < small_numbers:

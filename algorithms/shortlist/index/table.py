@@ -317,13 +317,13 @@ class ArmTable:
 
     def take_times(self, rows: Sequence[int | None], came: Sequence[int]) -> None:
         """Note when the arms of rows came; None: ignored. Snapshots of before see it, too."""
-        there = [(row, time) for row, time in zip(rows, came, strict=True) if row is not None]
-        if there:
-            own, times = np.array(there, dtype=np.int64).T
-            self._columns.came[own] = times
+        known_times = [(row, time) for row, time in zip(rows, came, strict=True) if row is not None]
+        if known_times:
+            known_rows, times = np.array(known_times, dtype=np.int64).T
+            self._columns.came[known_rows] = times
             if self._larger is not None:  # what was copied ahead is not copied again
-                is_copied = own < self._copied
-                self._larger.came[own[is_copied]] = times[is_copied]
+                is_copied = known_rows < self._copied
+                self._larger.came[known_rows[is_copied]] = times[is_copied]
 
     def tombstone(self, rows: Rows) -> None:
         """Note that live rows died, each once."""

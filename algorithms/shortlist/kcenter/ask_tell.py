@@ -149,15 +149,15 @@ def tell(state: NoisyState, results: Sequence[tuple[int, float]]) -> NoisyState:
 def answer(state: NoisyState) -> CenterProgress:
     """Return where the campaign stands, at any time."""
     state = settled(state)
-    settings, found = state.settings, len(state.centers)
-    distances = np.where(state.counts[:found] > 0, noise.means(state), np.inf).min(axis=0)
+    settings, center_count = state.settings, len(state.centers)
+    distances = np.where(state.counts[:center_count] > 0, noise.means(state), np.inf).min(axis=0)
     distances[list(state.centers)] = np.inf
-    known = distances[np.isfinite(distances)]
+    finite = distances[np.isfinite(distances)]
     epsilon = noise.tolerance(state) if noise.is_calibrated(state) else settings.epsilon or 0.0
     return CenterProgress(
         centers=state.centers,
         done=state.done,
-        radius=float(known.max()) if known.size else None,
+        radius=float(finite.max()) if finite.size else None,
         guarantee=Guarantee("pac", epsilon, settings.delta)
         if settings.threshold == "proven"
         else Guarantee("none", epsilon),
@@ -172,9 +172,9 @@ def _calibration_pairs(state: NoisyState, count: int) -> tuple[Rows, Rows]:
     asked = noise.expected(state)[0, points].astype(np.float64)
     asked[state.calibration[0] >= noise.repeats(state)] = np.inf
     chosen = np.empty(count, dtype=np.int64)
-    for place in range(count):
-        chosen[place] = asked.argmin()
-        asked[chosen[place]] += 1.0
+    for position in range(count):
+        chosen[position] = asked.argmin()
+        asked[chosen[position]] += 1.0
     return points[chosen], np.zeros(count, dtype=np.int64)
 
 
@@ -183,15 +183,15 @@ def _calibrated(state: NoisyState, points: Rows, values: Matrix) -> Matrix:
     if noise.is_calibrated(state):
         return state.calibration
     calibration, most = state.calibration.copy(), noise.repeats(state)
-    place_of = {point: place for place, point in enumerate(noise.calibration_points(state).tolist())}
+    place_of = {point: position for position, point in enumerate(noise.calibration_points(state).tolist())}
     for point, value in zip(points.tolist(), values.tolist(), strict=True):
-        place = place_of.get(point)
-        if place is None or calibration[0, place] >= most:
+        position = place_of.get(point)
+        if position is None or calibration[0, position] >= most:
             continue
-        count, mean, squares = calibration[:, place]
+        count, mean, squares = calibration[:, position]
         off = value - mean
         mean += off / (count + 1.0)
-        calibration[:, place] = count + 1.0, mean, squares + off * (value - mean)
+        calibration[:, position] = count + 1.0, mean, squares + off * (value - mean)
     return calibration
 
 
@@ -199,4 +199,6 @@ def _refuse_outside(values: Vector) -> None:
     outside = np.flatnonzero((values < 0.0) | (values > 1.0))[:MOST_NAMED].tolist()
     if outside:
         message = "results must lie in [0, 1] for noise bernoulli"
-        raise InvalidParameter(message, argument="results", items=[(place, "distance") for place in outside])
+        raise InvalidParameter(
+            message, argument="results", items=[(position, "distance") for position in outside]
+        )

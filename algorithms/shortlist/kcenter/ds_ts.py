@@ -66,11 +66,11 @@ def near_center(race: Race, rows: Rows, mix: float) -> Rows:
     """Return a centre for each of ``rows``: drawn with probability ``mix``, else that of least L(v, s)."""
     columns = lowest_bound(race, rows)
     members = np.flatnonzero(race.rng.random(len(rows)) < mix)
-    sampled, found = rows[members], len(race.centers)
-    looks = race.looks[:found, sampled]
+    sampled, center_count = rows[members], len(race.centers)
+    looks = race.looks[:center_count, sampled]
     reads = race.reads_after[looks]
     # DEVIATION (Eq. 13): the posterior counts the answers themselves, not one Bernoulli draw for each.
-    wins = reads * race.mean[:found, sampled]
+    wins = reads * race.mean[:center_count, sampled]
     drawn = race.rng.beta(1.0 + wins, 1.0 + reads - wins)
     # DEVIATION (Alg. 2, line 12): pairs that are known exactly are not drawn again.
     drawn[looks == race.last_look] = np.inf

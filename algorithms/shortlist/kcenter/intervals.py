@@ -84,8 +84,8 @@ def _around(mean: Vector, radius: Vector) -> Bounds:
 
 def level(j: Counts, share: float) -> Vector:
     """Return log(k1 j^a / share): exp(-level) summed over all looks is below ``share``, which is delta'."""
-    found: Vector = math.log(_K1 / share) + _A * np.log(j)
-    return found
+    levels: Vector = math.log(_K1 / share) + _A * np.log(j)
+    return levels
 
 
 def kl(mean: Vector, t: Counts, j: Counts, share: float) -> Bounds:
@@ -108,15 +108,15 @@ def _kl_upper(mean: Matrix, allowed: Vector) -> Matrix:
     smaller of two upper bounds: Pinsker's, and the one of kl(p, q) >= p log p + (1-p) log(1-p) - (1-p)
     log(1-q).
     """
-    rest = 1.0 - mean
-    entropy = -xlogy(mean, mean) - xlogy(rest, rest)
+    complement = 1.0 - mean
+    entropy = -xlogy(mean, mean) - xlogy(complement, complement)
     tiny = np.finfo(np.float64).tiny
-    tail = -np.expm1(-(allowed + entropy) / np.maximum(rest, 2.0**-53))
-    found = np.minimum(np.minimum(mean + np.sqrt(allowed / 2.0), tail), 1.0 - 2.0**-53)
+    tail = -np.expm1(-(allowed + entropy) / np.maximum(complement, 2.0**-53))
+    upper = np.minimum(np.minimum(mean + np.sqrt(allowed / 2.0), tail), 1.0 - 2.0**-53)
     for _ in range(_NEWTON_STEPS):
-        excess = -entropy - xlogy(mean, found) - xlog1py(rest, -found) - allowed
-        found -= np.maximum(excess, 0.0) * found * (1.0 - found) / np.maximum(found - mean, tiny)
-    bound: Matrix = np.minimum(found * (1.0 + 2.0**-40), 1.0)
+        excess = -entropy - xlogy(mean, upper) - xlog1py(complement, -upper) - allowed
+        upper -= np.maximum(excess, 0.0) * upper * (1.0 - upper) / np.maximum(upper - mean, tiny)
+    bound: Matrix = np.minimum(upper * (1.0 + 2.0**-40), 1.0)
     return bound
 
 

@@ -84,10 +84,10 @@ class _ExactDistances:
         """Return the row of largest min over ``centers`` of D, and its D; (-1, 0) if there are no rows."""
         if rows.size == 0:
             return -1, 0.0
-        for place in range(int(self.counted[rows].min()), len(centers)):
-            behind = rows[self.counted[rows] <= place]
-            found = distances(self.points, behind, centers[place])
-            self.nearest[behind] = np.minimum(self.nearest[behind], found)
+        for position in range(int(self.counted[rows].min()), len(centers)):
+            behind = rows[self.counted[rows] <= position]
+            to_center = distances(self.points, behind, centers[position])
+            self.nearest[behind] = np.minimum(self.nearest[behind], to_center)
         self.counted[rows] = len(centers)
         best = first_best(self.nearest[rows], self.points.shape[1])
         return int(rows[best]), float(self.nearest[rows[best]])
@@ -95,12 +95,12 @@ class _ExactDistances:
 
 def distances(points: Points, rows: Rows, center: int) -> Vector:
     """Return D(v, center) for v in ``rows``, each by the same order of operations. Shapes: (r,) -> (r,)."""
-    found = np.empty(len(rows))
+    result = np.empty(len(rows))
     origin = points[center].astype(np.float64)
     for start in range(0, len(rows), _ROWS):
         block = points[rows[start : start + _ROWS]] - origin
-        np.einsum("ij,ij->i", block, block, out=found[start : start + _ROWS])
-    return found
+        np.einsum("ij,ij->i", block, block, out=result[start : start + _ROWS])
+    return result
 
 
 def _with_norms(points: Points) -> tuple[Points, Vector]:

@@ -96,8 +96,8 @@ def expected(state: NoisyState) -> Counts:
 
 def means(state: NoisyState) -> Matrix:
     """Return the mean answer of every pair with a centre found, 0 where there is none. Shapes: -> (p, n)."""
-    found = len(state.centers)
-    mean: Matrix = state.sums[:found] / np.maximum(state.counts[:found], 1)
+    center_count = len(state.centers)
+    mean: Matrix = state.sums[:center_count] / np.maximum(state.counts[:center_count], 1)
     return mean
 
 
@@ -123,8 +123,8 @@ def draw(state: NoisyState, point: int, rng: np.random.Generator) -> Matrix:
 
     Gaussian answers: prior N(0, v), v the larger of 1/2 and sigma^2. Answers in [0, 1]: prior Beta(1, 1).
     """
-    found = len(state.centers)
-    t, total = state.counts[:found, point], state.sums[:found, point]
+    center_count = len(state.centers)
+    t, total = state.counts[:center_count, point], state.sums[:center_count, point]
     if state.settings.noise == "bernoulli":
         return rng.beta(1.0 + total, 1.0 + t - total)
     sigma = max(variance(state), np.finfo(np.float64).tiny)

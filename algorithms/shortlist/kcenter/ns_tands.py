@@ -108,9 +108,9 @@ def choose(state: NoisyState, count: int, _rng: np.random.Generator) -> tuple[Ro
 def _stage(state: NoisyState) -> tuple[Rows, Counts, Matrix]:
     """Return the points outside S, counts and means of their arms. Shapes: -> (n - p,), (p, n - p) twice."""
     # DEVIATION (Alg. 4, line 3): T counts all answers of the arms, line 5 and earlier stages included.
-    found = len(state.centers)
+    center_count = len(state.centers)
     others: Rows = np.delete(np.arange(state.settings.n), state.centers)
-    return others, state.counts[:found, others], noise.means(state)[:, others]
+    return others, state.counts[:center_count, others], noise.means(state)[:, others]
 
 
 def pull_proportions(mean: Matrix, epsilon: float) -> Matrix:
@@ -120,11 +120,11 @@ def pull_proportions(mean: Matrix, epsilon: float) -> Matrix:
     would take all pulls.
     """
     best = int(mean.min(axis=0).argmax())
-    rest = np.delete(np.arange(mean.shape[1]), best)
-    nearest = mean[:, rest].argmin(axis=0)
-    gaps = (mean[:, [best]] - mean[nearest, rest] + epsilon) ** 2 / 2.0
+    others = np.delete(np.arange(mean.shape[1]), best)
+    nearest = mean[:, others].argmin(axis=0)
+    gaps = (mean[:, [best]] - mean[nearest, others] + epsilon) ** 2 / 2.0
     wanted = np.zeros_like(mean)
-    wanted[:, best], wanted[nearest, rest] = weights(gaps)
+    wanted[:, best], wanted[nearest, others] = weights(gaps)
     return wanted
 
 
@@ -157,5 +157,5 @@ def exploration(x: float) -> float:
 
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - large, and a start need not wait for it
 
-    found = minimize_scalar(value, bounds=(0.5 + 1e-9, 1.0 - 1e-9), method="bounded")
-    return float(found.fun)
+    minimum = minimize_scalar(value, bounds=(0.5 + 1e-9, 1.0 - 1e-9), method="bounded")
+    return float(minimum.fun)

@@ -45,8 +45,8 @@ def start(
 
 def next_center(state: NoisyState) -> int | None:
     """Return v^L, the point of largest L(v, S), if no other U(v, S) exceeds L(v^L, S) + epsilon."""
-    found = len(state.centers)
-    counts = state.counts[:found]
+    center_count = len(state.centers)
+    counts = state.counts[:center_count]
     lower, upper = noise.bounds(state, noise.means(state), counts)
     low, high = lower.min(axis=0), upper.min(axis=0)
     low[list(state.centers)] = high[list(state.centers)] = -np.inf
@@ -60,14 +60,14 @@ class _Plan:
     """The bounds as they will be once all open queries are answered, if the means stay."""
 
     def __init__(self, state: NoisyState) -> None:
-        found = len(state.centers)
+        center_count = len(state.centers)
         self.state, self.centers = state, list(state.centers)
-        answered = state.counts[:found]
+        answered = state.counts[:center_count]
         self.counts = noise.expected(state)
         self.mean = np.where(answered > 0, noise.means(state), np.inf)
         # A pair that waits for its first answer may be as far as any other.
-        known = self.mean.min(axis=0)
-        self.guess = float(known.max(where=np.isfinite(known), initial=0.0))
+        nearest = self.mean.min(axis=0)
+        self.guess = float(nearest.max(where=np.isfinite(nearest), initial=0.0))
         self.mean[(answered == 0) & (self.counts > 0)] = self.guess
         self.lower, self.upper = noise.bounds(state, np.where(self.counts > 0, self.mean, 0.0), self.counts)
         self.score, self.low, self.high = (a.min(axis=0) for a in (self.mean, self.lower, self.upper))
@@ -77,9 +77,9 @@ class _Plan:
         """Return the one of v1 and v2 whose interval is wider."""
         # DEVIATION (Alg. 3, line 10): the wider one; pulling both in growing batches pulls v1 without end.
         first = int(self.score.argmax())
-        rest = self.high.copy()
-        rest[first] = -np.inf
-        second = int(rest.argmax())
+        bounds = self.high.copy()
+        bounds[first] = -np.inf
+        second = int(bounds.argmax())
         return max(first, second, key=lambda point: float(self.high[point] - self.low[point]))
 
     def center(self, point: int, rng: np.random.Generator) -> int:

@@ -60,9 +60,11 @@ class Race:
     def add(self, center: int) -> None:
         """Make ``center`` the next centre; nothing is read yet, so L(v, S) falls to 0."""
         # DEVIATION (Alg. 1, line 5): no first pull of every pair; U(v, S) already rules most points out.
-        found = len(self.centers)
-        for side, known in zip(self.between, (self.lower, self.upper), strict=True):
-            side[found, :found] = side[:found, found] = known[:found, center]
+        center_count = len(self.centers)
+        for side, bound in zip(self.between, (self.lower, self.upper), strict=True):
+            side[center_count, :center_count] = side[:center_count, center_count] = bound[
+                :center_count, center
+            ]
         self.centers.append(center)
         self.origins.append(self.coordinates.point(center))
         self.low[:] = 0.0
@@ -96,23 +98,23 @@ class Race:
         self.upper[columns, rows] = np.where(exact, mean, upper)
         if self.triangle:
             self._infer(rows)
-        found = len(self.centers)
-        self.low[rows] = self.lower[:found, rows].min(axis=0)
-        self.high[rows] = self.upper[:found, rows].min(axis=0)
+        center_count = len(self.centers)
+        self.low[rows] = self.lower[:center_count, rows].min(axis=0)
+        self.high[rows] = self.upper[:center_count, rows].min(axis=0)
 
     def _infer(self, rows: Rows) -> None:
         """Narrow the bounds of all pairs of some points; those that are known exactly stay."""
-        found = len(self.centers)
-        own = np.ix_(np.arange(found), rows)
-        near, far = self.between[:, :found, :found]
-        low, high = implied(self.lower[own], self.upper[own], near, far)
-        is_open = self.looks[own] < self.last_look
+        center_count = len(self.centers)
+        block = np.ix_(np.arange(center_count), rows)
+        near, far = self.between[:, :center_count, :center_count]
+        low, high = implied(self.lower[block], self.upper[block], near, far)
+        is_open = self.looks[block] < self.last_look
         # The roots and their squares round as well.
         low, high = low * (1.0 - 2.0 * self.rounding), high * (1.0 + 2.0 * self.rounding)
-        self.lower[own] = np.where(is_open, np.maximum(self.lower[own], low), self.lower[own])
-        self.upper[own] = np.where(is_open, np.minimum(self.upper[own], high), self.upper[own])
-        self.low[rows] = self.lower[own].min(axis=0)
-        self.high[rows] = self.upper[own].min(axis=0)
+        self.lower[block] = np.where(is_open, np.maximum(self.lower[block], low), self.lower[block])
+        self.upper[block] = np.where(is_open, np.minimum(self.upper[block], high), self.upper[block])
+        self.low[rows] = self.lower[block].min(axis=0)
+        self.high[rows] = self.upper[block].min(axis=0)
 
     def _read(self, rows: Rows, column: int, look: int, count: int) -> None:
         """Add the next ``count`` blocks after ``look`` blocks of the pairs of ``rows`` with one centre."""

@@ -55,10 +55,10 @@ def random_sampling(
 
 def pull_anything(race: Race, _leader: int, _contested: Rows) -> None:
     """Read one block more of a random twentieth of the stage's pairs that are not yet exact."""
-    found = len(race.centers)
-    is_open = race.looks[:found] < race.last_look
+    center_count = len(race.centers)
+    is_open = race.looks[:center_count] < race.last_look
     is_open[:, race.centers] = False
     columns, rows = np.nonzero(is_open)
     count = max(1, round(_SHARE * len(rows)))
-    some = race.rng.choice(len(rows), size=count, replace=False)
-    race.pull(rows[some], columns[some], np.ones(count, dtype=np.int64))
+    drawn = race.rng.choice(len(rows), size=count, replace=False)
+    race.pull(rows[drawn], columns[drawn], np.ones(count, dtype=np.int64))

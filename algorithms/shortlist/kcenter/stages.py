@@ -127,8 +127,8 @@ def pull_highest(race: Race, leader: int, contested: Rows, rule: Rule) -> None:
     """Pull the contested points of largest U(v, S), each until U(v, S) should have fallen below the rest."""
     # DEVIATION (Alg. 1, line 8): all points near the largest U(v, S) at once, and in batches.
     best, high = float(race.low[leader]), race.high[contested]
-    few = max(len(high) - _FEWEST_POINTS, 0)
-    level = min(best + _LEVEL * (float(high.max()) - best), float(np.partition(high, few)[few]))
+    surplus = max(len(high) - _FEWEST_POINTS, 0)
+    level = min(best + _LEVEL * (float(high.max()) - best), float(np.partition(high, surplus)[surplus]))
     rows = contested[high >= level]
     columns = rule(race, rows)
     looks, mean = race.looks[columns, rows], race.mean[columns, rows]

@@ -85,9 +85,9 @@ class EffectSums:
     def check(self) -> None:
         """Raise InvalidShape or NonFinite."""
         for name in ("n", "R", "Q", "F"):
-            own = getattr(self, name)
-            checks.shape(name, own, (len(self.n),))
-            checks.finite(name, own)
+            column = getattr(self, name)
+            checks.shape(name, column, (len(self.n),))
+            checks.finite(name, column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +195,12 @@ def fit_chain(
     """
 
     def by_arm(fitted: EffectFit) -> tuple[EffectSums, Vector]:
-        whole, factors = chain(sums, arms, added, fitted)
-        return centred(whole) if centres else whole, factors
+        chained, factors = chain(sums, arms, added, fitted)
+        return centred(chained) if centres else chained, factors
 
     if not added.any():
-        whole, factors = by_arm(NOTHING)
-        return fit(whole, discounted=discounted), whole, factors
+        chained, factors = by_arm(NOTHING)
+        return fit(chained, discounted=discounted), chained, factors
     # What fades has weights, as what is discounted has.
     fitted = fit(by_arm(start)[0], discounted=True)
     for _ in range(MOST_ROUNDS):
@@ -212,7 +212,7 @@ def fit_chain(
         ):
             break
     else:  # two fits may lead to each other: where effects fade all that tells of them
-        fitted = min(before, fitted, key=lambda each: each.variance)
+        fitted = min(before, fitted, key=lambda candidate: candidate.variance)
     return fitted, *by_arm(fitted)
 
 
@@ -233,8 +233,8 @@ def centred(sums: EffectSums) -> EffectSums:
 
 def sizes(sums: EffectSums, *, discounted: bool = False) -> Vector:
     """Return how large the surprises are of which each of these sums is. Shape: (K,)."""
-    found: Vector = _mean_squares(sums, discounted=discounted) * sums.n / (sums.n + RARE)
-    return found
+    shrunk: Vector = _mean_squares(sums, discounted=discounted) * sums.n / (sums.n + RARE)
+    return shrunk
 
 
 def most_usual(largest: Vector) -> float:
@@ -252,9 +252,9 @@ def most_usual(largest: Vector) -> float:
 
 def confirmed(sums: EffectSums, others: EffectSums, *, discounted: bool = False) -> NDArray[np.bool_]:
     """Return which sums are about as large as those of the same arms of all ``others``. Shapes: (K,) all."""
-    own, theirs = (_mean_squares(each, discounted=discounted) for each in (sums, others))
-    found: NDArray[np.bool_] = own <= FAR * theirs
-    return found
+    own_squares, theirs = (_mean_squares(arm_sums, discounted=discounted) for arm_sums in (sums, others))
+    is_confirmed: NDArray[np.bool_] = own_squares <= FAR * theirs
+    return is_confirmed
 
 
 def _mean_squares(sums: EffectSums, *, discounted: bool) -> Vector:

@@ -150,8 +150,8 @@ class LinearBandit:
     def expected(self, arm: ArrayLike | None = None) -> Vector:
         """The expected rewards of arms; None: of all. Shapes: arm (n,) -> (n,). Cost: O(n D)."""
         features = self._arms if arm is None else self._arms[self._rows("arm", arm)]
-        found: Vector = self._with_constant(features) @ self.posterior.theta
-        return found
+        estimates: Vector = self._with_constant(features) @ self.posterior.theta
+        return estimates
 
     @property
     def posterior(self) -> Posterior:
@@ -171,8 +171,8 @@ class LinearBandit:
         file, sums = _file_of(path), self._sums
         arrays: dict[str, Any] = {name: getattr(sums, name) for name in _SUMS}
         arrays["constant"] = np.array(self._constant)
-        given = {name: getattr(self, name) for name in _SETTINGS}
-        arrays |= {name: np.array(value) for name, value in given.items() if value is not None}
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        arrays |= {name: np.array(value) for name, value in settings.items() if value is not None}
         if self._built is not None:
             arrays["index"] = np.array(self._built)
             _indexes().save(self.index, file.with_suffix(".index"))

@@ -56,10 +56,10 @@ def directions(gram: Matrix, p: int) -> Matrix:
     checks.shape("gram", gram, (dim, dim))
     checks.finite("gram", gram)
     checks.in_range("p", p, least=1, most=dim)
-    found = np.linalg.eigh(gram)[1][:, ::-1][:, :p].T
-    largest = np.abs(found).argmax(axis=1)
-    signs = np.where(found[np.arange(p), largest] < 0.0, -1.0, 1.0)
-    return np.ascontiguousarray(found * signs[:, None])
+    vectors = np.linalg.eigh(gram)[1][:, ::-1][:, :p].T
+    largest = np.abs(vectors).argmax(axis=1)
+    signs = np.where(vectors[np.arange(p), largest] < 0.0, -1.0, 1.0)
+    return np.ascontiguousarray(vectors * signs[:, None])
 
 
 def phi(features: Matrix, directions: Matrix | None, contexts: NDArray[np.floating]) -> Matrix:
@@ -76,11 +76,11 @@ def phi(features: Matrix, directions: Matrix | None, contexts: NDArray[np.floati
         interacting = features @ directions.T
     if contexts.ndim != 1:
         checks.shape("contexts", contexts, (count, None))
-    found = np.empty((count, dim + interacting.shape[1] * contexts.shape[-1]))
-    found[:, :dim] = features
+    rows = np.empty((count, dim + interacting.shape[1] * contexts.shape[-1]))
+    rows[:, :dim] = features
     products = interacting[:, :, None] * contexts[..., None, :].astype(np.float64)
-    found[:, dim:] = products.reshape(count, -1)
-    return found
+    rows[:, dim:] = products.reshape(count, -1)
+    return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,13 +158,13 @@ def queries(
     Cost: n p (d + m). Raises: InvalidShape.
     """
     checks.shape("contexts", contexts, (None, None))
-    own, shared = weights(theta, directions, contexts.shape[1], beside)
+    arm_part, shared = weights(theta, directions, contexts.shape[1], beside)
     turned = contexts.astype(np.float64) @ shared.T
     if directions is not None:
         turned = turned @ directions
-    found = np.tile(own, (len(contexts), 1))
-    found[:, : turned.shape[1]] += turned
-    return found
+    all_queries = np.tile(arm_part, (len(contexts), 1))
+    all_queries[:, : turned.shape[1]] += turned
+    return all_queries
 
 
 def weights(

@@ -90,8 +90,8 @@ def exact_sum(a: T, a_error: T, b: T, b_error: T) -> tuple[T, T]:
     between.
     """
     high, low = _two_sum(a, b)
-    total, rest = _two_sum(high, low - a_error - b_error)
-    return total, -rest
+    total, remainder = _two_sum(high, low - a_error - b_error)
+    return total, -remainder
 
 
 def _two_sum(a: T, b: T) -> tuple[T, T]:

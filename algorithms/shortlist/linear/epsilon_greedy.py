@@ -66,13 +66,13 @@ def choose(
     def any_one() -> int:
         if left * SPARSE < len(allowed):
             return int(rng.choice(np.flatnonzero(allowed)))
-        while not allowed[place := int(rng.integers(len(allowed)))]:
+        while not allowed[position := int(rng.integers(len(allowed)))]:
             pass
-        return place
+        return position
 
-    def taken(place: int) -> int:
+    def taken(position: int) -> int:
         nonlocal left
-        others = np.array([place]) if take is None else take(place)
+        others = np.array([position]) if take is None else take(position)
         left -= len(np.unique(others[allowed[others]]))
         allowed[others] = False
         return left
@@ -106,8 +106,8 @@ def in_turn(
     places, propensities = list[int](), list[float]()
     while len(places) < k and left:
         top = best()
-        place = any_one() if rng.random() < epsilon else top
-        propensities.append(epsilon / left + (1.0 - epsilon if place == top else 0.0))
-        places.append(place)
-        left = taken(place)
+        position = any_one() if rng.random() < epsilon else top
+        propensities.append(epsilon / left + (1.0 - epsilon if position == top else 0.0))
+        places.append(position)
+        left = taken(position)
     return EpsilonGreedy(np.array(places, dtype=np.int64), np.array(propensities, dtype=np.float64))

@@ -111,5 +111,5 @@ def _by_moments(gram: Matrix, share: float, weight: float) -> float:
     of_gram = 2.0 * float(np.vdot(gram, gram)) - float((gram.diagonal() ** 2).sum())
     of_moments = weight * share
     below = of_gram - of_moments + START
-    found = (of_moments - weight + START) / below if below > 0.0 else math.inf
-    return min(max(found, float(RATIOS[0])), float(RATIOS[-1]))
+    ratio = (of_moments - weight + START) / below if below > 0.0 else math.inf
+    return min(max(ratio, float(RATIOS[0])), float(RATIOS[-1]))

@@ -56,9 +56,9 @@ def exploration_with_prior(alone: float, *, keys: int, variation: float) -> floa
     checks.in_range("variation", variation, least=0.0)
     share, (least, most) = 1.0 / keys, WITH_PRIOR
     # DEVIATION (Hong et al., Alg. 1): a draw is a part of the posterior's; see its page.
-    known = least + (most - least) * min(variation, 1.0)
-    found: float = alone**share * known ** (1.0 - share)
-    return found
+    informed = least + (most - least) * min(variation, 1.0)
+    multiplier: float = alone**share * informed ** (1.0 - share)
+    return multiplier
 
 
 def exploration_with_history(own: float) -> float:

@@ -73,22 +73,22 @@ def fit(old: Matrix, new: Matrix, weights: Vector, *, intercept: bool) -> Featur
     share = weights / weights.sum()
     center, target = share @ old, share @ new
     roots = np.sqrt(share)[:, None]
-    seen = roots * (old - center if intercept else old)
+    scaled = roots * (old - center if intercept else old)
     wanted = roots * (new - target if intercept else new)
     base = share if intercept else np.zeros(len(share))  # the leverage that b alone gives an arm
-    values, vectors = np.linalg.eigh(seen.T @ seen)
+    values, vectors = np.linalg.eigh(scaled.T @ scaled)
     values = np.maximum(values, 0.0)
-    turned, moments = seen @ vectors, vectors.T @ (seen.T @ wanted)
+    turned, moments = scaled @ vectors, vectors.T @ (scaled.T @ wanted)
     mean = float(values.mean())
     best, left, least = np.zeros(moments.shape), wanted, np.inf
     for ridge in RIDGES * mean if mean > 0.0 else ():
         inverse = 1.0 / (values + ridge)
-        found = inverse[:, None] * moments
+        coefficients = inverse[:, None] * moments
         leverage = base + np.einsum("nd,d,nd->n", turned, inverse, turned)
-        missed = (wanted - turned @ found) / np.maximum(1.0 - leverage, _LEAST_LEFT)[:, None]
+        missed = (wanted - turned @ coefficients) / np.maximum(1.0 - leverage, _LEAST_LEFT)[:, None]
         press = float(np.einsum("nj,nj->", missed, missed))
         if press < least:
-            best, left, least = found, missed, press
+            best, left, least = coefficients, missed, press
     about = roots * (new - target) / np.maximum(1.0 - share, _LEAST_LEFT)[:, None]
     variation = float(np.einsum("nj,nj->", about, about))
     linear = (vectors @ best).T
@@ -116,14 +116,14 @@ def of_learner(
     new, old = found.linear.shape
     inner = np.eye(interactions) if turned is None else turned
     last = constants is not None
-    whole = np.zeros((new + len(inner) + last, old + inner.shape[1] + last))
-    whole[:new, :old] = found.linear
-    whole[new : new + len(inner), old : old + inner.shape[1]] = inner
+    matrix = np.zeros((new + len(inner) + last, old + inner.shape[1] + last))
+    matrix[:new, :old] = found.linear
+    matrix[new : new + len(inner), old : old + inner.shape[1]] = inner
     if constants is not None:
         before, after = constants
-        whole[:new, -1] = found.shift / before
-        whole[-1, -1] = after / before
-    return whole
+        matrix[:new, -1] = found.shift / before
+        matrix[-1, -1] = after / before
+    return matrix
 
 
 def carried(
@@ -145,10 +145,10 @@ def carried_each(
     """
     if not sums:
         return []
-    for each in sums:
-        checks.shape("transform", transform, (None, each.dim))
+    for learner_sums in sums:
+        checks.shape("transform", transform, (None, learner_sums.dim))
     dim, old = transform.shape
-    exact = np.array([each.total - each.error for each in sums])
+    exact = np.array([learner_sums.total - learner_sums.error for learner_sums in sums])
     grams, slots = np.empty((len(sums), old, old)), triangle(old)
     rows = grams.reshape(len(sums), -1)
     rows[:, slots] = rows[:, slots % old * old + slots // old] = exact[:, :-old]
@@ -162,8 +162,12 @@ def carried_each(
     totals = np.concatenate((lower, moments[:, 0]), axis=1)
     checks.finite("sums", totals)
     return [
-        replace(each, total=total.copy(), error=np.zeros(len(total)), more=more, more_error=0.0 * more)
-        for each, total, more in zip(sums, totals, (_more(each, transform) for each in sums), strict=True)
+        replace(
+            learner_sums, total=total.copy(), error=np.zeros(len(total)), more=more, more_error=0.0 * more
+        )
+        for learner_sums, total, more in zip(
+            sums, totals, (_more(learner_sums, transform) for learner_sums in sums), strict=True
+        )
     ]
 
 

@@ -72,8 +72,8 @@ class Run:
         if self.is_sorted:
             return self._sliced(int(np.searchsorted(self.bounds, threshold)))
         low = self.bounds < threshold
-        rest = self._with(self.bounds[~low], self.rows[~low], self.eliminations + 1)
-        return self.rows[low], rest._sorted() if rest.is_sorted else rest
+        high = self._with(self.bounds[~low], self.rows[~low], self.eliminations + 1)
+        return self.rows[low], high._sorted() if high.is_sorted else high
 
     def kept(self, stay: NDArray[np.bool_]) -> Run:
         """Return the entries where ``stay`` is true. Shape: (n,)."""

@@ -172,9 +172,9 @@ def fit(
     checks.shape("moments", moments, (len(weights), *first.mean.shape))
     for name, array in (("grams", grams), ("moments", moments), ("products", products), ("weights", weights)):
         checks.finite(name, array)
-    own = np.einsum("ujj->uj", products)
-    sizes = usual_sizes(own, weights)
-    factors = sizes.factors(own, weights)
+    key_squares = np.einsum("ujj->uj", products)
+    sizes = usual_sizes(key_squares, weights)
+    factors = sizes.factors(key_squares, weights)
     moments = moments * factors[:, :, None]
     products = products * factors[:, :, None] * factors[:, None, :]
     keys = KeySums(grams, moments, products, weights, grams.sum(axis=0))
@@ -202,18 +202,18 @@ def unit_of(keys: KeySums, first: LearnedPrior) -> tuple[Vector, Vector]:
     signals, dim = first.mean.shape
     through = first.mean @ grams
     # A row below a matrix becomes its product with the inverse of the factor: one factor tells all forms.
-    whole = np.zeros((len(grams), dim + 2 * signals, dim + 2 * signals))
-    whole[:, dim : dim + signals, :dim], whole[:, dim + signals :, :dim] = moments, through
+    bordered = np.zeros((len(grams), dim + 2 * signals, dim + 2 * signals))
+    bordered[:, dim : dim + signals, :dim], bordered[:, dim + signals :, :dim] = moments, through
     best = np.full(signals, -np.inf)
-    found = np.ones((2, signals))
+    units = np.ones((2, signals))
     logs, noises = _UNITS
     logdet_first = -float(np.linalg.slogdet(first.precision)[1])
     for power in sorted({2.0 * log_f - log_r for log_f in logs for log_r in noises.tolist()}):
-        whole[:, :dim, :dim] = grams + first.precision / 2.0**power
-        rows = whole[:, dim:, :dim]
+        bordered[:, :dim, :dim] = grams + first.precision / 2.0**power
+        rows = bordered[:, dim:, :dim]
         corner = 1.0 + np.square(rows).sum(axis=(1, 2)) * (2.0**power / first.least)
-        np.einsum("ujj->uj", whole[:, dim:, dim:])[:] = corner[:, None]
-        factors = np.linalg.cholesky(whole)
+        np.einsum("ujj->uj", bordered[:, dim:, dim:])[:] = corner[:, None]
+        factors = np.linalg.cholesky(bordered)
         diagonal = np.einsum("udd->ud", factors[:, :dim, :dim])
         logdet = 2.0 * float(np.log(diagonal).sum()) + len(grams) * (logdet_first + dim * power * np.log(2.0))
         solved, mapped = factors[:, dim : dim + signals, :dim], factors[:, dim + signals :, :dim]
@@ -230,8 +230,8 @@ def unit_of(keys: KeySums, first: LearnedPrior) -> tuple[Vector, Vector]:
             unlikely = (np.log(f) ** 2 + np.log(r) ** 2) / _UNIT_SPREAD**2
             value = -0.5 * (weight * np.log(noise) + logdet + left / noise + unlikely)
             better = value > best
-            best[better], found[0, better], found[1, better] = value[better], f, r
-    return found[0], found[1]
+            best[better], units[0, better], units[1, better] = value[better], f, r
+    return units[0], units[1]
 
 
 def _in_unit(first: LearnedPrior, keys: KeySums) -> LearnedPrior:
@@ -284,11 +284,11 @@ def _fitted(keys: KeySums, first: LearnedPrior) -> tuple[Matrix, Matrix, Matrix]
         deviations = step.estimates - mean
         white = inverse_of(residuals)
         share = float(np.vdot(white, before)) / signals  # of R before, in today's
-        found = np.einsum("ujd,ji,uie->de", deviations, white, deviations, optimize=True) / signals
-        found += share * step.spread
-        kappa = (float(np.vdot(first.precision, found)) + _KEYS) / (count * dim + _KEYS)
+        spread = np.einsum("ujd,ji,uie->de", deviations, white, deviations, optimize=True) / signals
+        spread += share * step.spread
+        kappa = (float(np.vdot(first.precision, spread)) + _KEYS) / (count * dim + _KEYS)
         kappa = min(max(kappa, least_kappa), most_kappa)
-        covariance = symmetric((found + _KEYS * kappa * beside) / (count + _KEYS))
+        covariance = symmetric((spread + _KEYS * kappa * beside) / (count + _KEYS))
     return mean, covariance, residuals
 
 
@@ -301,9 +301,9 @@ def moved(first: LearnedPrior, transform: Matrix) -> LearnedPrior:
     checks.shape("transform", transform, (first.dim, None))
     covariance = symmetric(transform.T @ first.covariance @ transform)
     values, vectors = np.linalg.eigh(covariance)
-    known = values > _FLOOR * values.mean()
-    unknown = vectors[:, ~known]
-    covariance += float(values[known].mean()) * unknown @ unknown.T
+    is_known = values > _FLOOR * values.mean()
+    unknown = vectors[:, ~is_known]
+    covariance += float(values[is_known].mean()) * unknown @ unknown.T
     return LearnedPrior.of(
         first.mean @ transform,
         inverse_of(covariance),

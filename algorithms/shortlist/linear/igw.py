@@ -47,9 +47,9 @@ def propensities(estimates: Vector, *, gamma: float) -> Vector:
     _check(estimates, gamma)
     if not len(estimates):
         return np.empty(0)
-    found, best = _others(estimates, gamma)
-    found[best] = 1.0 - found.sum()
-    return found
+    others, best = _others(estimates, gamma)
+    others[best] = 1.0 - others.sum()
+    return others
 
 
 def choose(estimates: Vector, *, k: int, gamma: float, rng: np.random.Generator) -> Igw:
@@ -91,6 +91,6 @@ def _check(estimates: Vector, gamma: float) -> None:
 def _others(estimates: Vector, gamma: float) -> tuple[Vector, int]:
     """Return p with 0 in place of p_b, and the place of b. At least one candidate."""
     best = int(estimates.argmax())
-    found: Vector = 1.0 / (len(estimates) + gamma * (estimates[best] - estimates))
-    found[best] = 0.0
-    return found, best
+    shares: Vector = 1.0 / (len(estimates) + gamma * (estimates[best] - estimates))
+    shares[best] = 0.0
+    return shares, best

@@ -233,24 +233,24 @@ def fit(
         grams, moments, products, weights = grams[used], moments[used], products[used], weights[used]
     sizes = None
     if own_units and len(weights) >= MIN_KEYS:
-        own = np.einsum("ujj->uj", products)
-        sizes = usual_sizes(own, weights)
-        factors = sizes.factors(own, weights)
+        key_squares = np.einsum("ujj->uj", products)
+        sizes = usual_sizes(key_squares, weights)
+        factors = sizes.factors(key_squares, weights)
         moments = moments * factors[:, :, None]
         products = products * factors[:, :, None] * factors[:, None, :]
     squares = np.einsum("ujj->j", products)
-    seen = np.flatnonzero(squares > 0.0)
-    if len(weights) < MIN_KEYS or not len(seen):
+    named = np.flatnonzero(squares > 0.0)
+    if len(weights) < MIN_KEYS or not len(named):
         return None
-    keys = KeySums(grams, moments[:, seen], products[:, seen[:, None], seen], weights, grams.sum(axis=0))
+    keys = KeySums(grams, moments[:, named], products[:, named[:, None], named], weights, grams.sum(axis=0))
     if not keys.mean_square > 0.0:
         return None
     mean, covariance, residuals = _fitted(keys)
     all_mean = np.zeros((len(squares), dim))
-    all_mean[seen] = mean
+    all_mean[named] = mean
     # What was never rewarded varies a little, so that who asks for it alone still explores.
     all_residuals = np.diag(np.full(len(squares), _LEAST_SHARE * residuals.diagonal().min()))
-    all_residuals[seen[:, None], seen] = residuals
+    all_residuals[named[:, None], named] = residuals
     return LearnedPrior.of(
         all_mean,
         inverse_of(covariance),
@@ -288,8 +288,8 @@ class KeySums:
     @property
     def squares(self) -> Vector:
         """Mean squared rewards. Shape: (J,)."""
-        found: Vector = np.einsum("ujj->j", self.products) / self.weight
-        return found
+        mean_squares: Vector = np.einsum("ujj->j", self.products) / self.weight
+        return mean_squares
 
     def powers(self) -> tuple[Matrix, Matrix]:
         """Sum G^2 and sum G^3 (D, D). Cost: 2 N D^3."""
@@ -307,8 +307,8 @@ class KeySums:
         """
         crossed = self.moments @ np.swapaxes(thetas, -1, -2)
         both = through @ np.swapaxes(thetas, -1, -2)
-        found: Tensor = self.products - crossed - np.swapaxes(crossed, -1, -2) + both
-        return found
+        residual: Tensor = self.products - crossed - np.swapaxes(crossed, -1, -2) + both
+        return residual
 
 
 def _fitted(keys: KeySums) -> tuple[Matrix, Matrix, Matrix]:
@@ -336,13 +336,13 @@ def _fitted(keys: KeySums) -> tuple[Matrix, Matrix, Matrix]:
         white = inverse_of(residuals)
         share = float(np.einsum("ij,ji->", white, before)) / len(residuals)  # of R before, in today's
         expansion = _expansion(keys, mean, step, white, share)
-        found = np.einsum("ujd,ji,uie->de", deviations, white, deviations, optimize=True) / len(residuals)
-        found = (found + share * step.spread) * (expansion**2 / count)
+        spread = np.einsum("ujd,ji,uie->de", deviations, white, deviations, optimize=True) / len(residuals)
+        spread = (spread + share * step.spread) * (expansion**2 / count)
         # DEVIATION (Laird and Ware, section 3): S has a floor, an anchor and D pseudo-keys; see the module.
         target = max(float((between / residuals.diagonal()).mean()), min(pooled, alone))
         anchor = _PRIOR_KEYS / (others + _PRIOR_KEYS)
         target = target ** (1.0 - anchor) * alone**anchor
-        covariance = (others * symmetric(found) + dim * target * np.eye(dim)) / (others + dim)
+        covariance = (others * symmetric(spread) + dim * target * np.eye(dim)) / (others + dim)
         covariance[np.diag_indices(dim)] += 1e-6 * float(np.trace(covariance)) / dim
     return mean, covariance, residuals
 
@@ -374,8 +374,8 @@ def _between_keys(keys: KeySums, ridge: float) -> tuple[Matrix, Vector, Vector]:
     variance = left / weight
     least, largest = (share * variance for share in _BETWEEN)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        found = (apart * c - left * b) / (a * c - b**2) * length
-    between = np.clip(np.nan_to_num(found), least, largest) / length
+        ratio = (apart * c - left * b) / (a * c - b**2) * length
+    between = np.clip(np.nan_to_num(ratio), least, largest) / length
     return mean, between, np.maximum(variance - between * length, 0.1 * variance)
 
 
@@ -420,9 +420,9 @@ def _inverses(matrices: Tensor) -> Tensor:
     Products do most of the work, at twice the speed of ``np.linalg.inv``. LAPACK's own inverse of a factor
     (``dpotri``) is as fast, but in scipy it keeps the interpreter's lock, for which all requests would wait.
     """
-    found = np.empty_like(matrices)
-    _invert(matrices, found)
-    return found
+    inverses = np.empty_like(matrices)
+    _invert(matrices, inverses)
+    return inverses
 
 
 def _invert(matrices: Tensor, out: Tensor) -> None:
@@ -449,18 +449,18 @@ def _expansion(keys: KeySums, mean: Matrix, step: Expectations, white: Matrix, s
     common = (step.through.sum(axis=0) - mean @ keys.gram) @ mean.T
     explained = np.tensordot(deviations, keys.moments, ((0, 2), (0, 2))) - common
     turned = np.tensordot(deviations, step.through, ((0, 2), (0, 2))) - common
-    whole = float(np.vdot(white, turned)) + share * len(white) * step.uncertain
+    expected = float(np.vdot(white, turned)) + share * len(white) * step.uncertain
     least, largest = _EXPANSION
-    return min(max(float(np.vdot(white, explained)) / whole, least), largest) if whole > 0.0 else 1.0
+    return min(max(float(np.vdot(white, explained)) / expected, least), largest) if expected > 0.0 else 1.0
 
 
 def definite(matrix: Matrix) -> Matrix:
     """A covariance, kept from being singular by rounding where signals are copies of one another."""
-    found = symmetric(matrix)
-    if len(found) > 1:
-        found *= 1.0 - 1e-6
-        np.einsum("jj->j", found)[:] /= 1.0 - 1e-6
-    return found
+    adjusted = symmetric(matrix)
+    if len(adjusted) > 1:
+        adjusted *= 1.0 - 1e-6
+        np.einsum("jj->j", adjusted)[:] /= 1.0 - 1e-6
+    return adjusted
 
 
 def symmetric(matrix: NDArray[np.floating]) -> Matrix:

@@ -62,19 +62,19 @@ def choose(posterior: Posterior, features: Matrix, *, k: int, radius: float, exc
     Raises: InvalidShape, NonFinite, InvalidParameter (k < 1, radius <= 0).
     """
     checks.in_range("k", k, least=1)
-    found = survey(posterior, features, radius=radius)
+    measured = survey(posterior, features, radius=radius)
     eligible = np.ones(len(features), dtype=bool)
     eligible[exclude] = False
-    chosen = largest_of(found.spans, np.flatnonzero(eligible & found.lives), k)
+    chosen = largest_of(measured.spans, np.flatnonzero(eligible & measured.lives), k)
     if len(chosen) < k:
-        rest = largest_of(found.upper, np.flatnonzero(eligible & ~found.lives), k - len(chosen))
-        chosen = np.concatenate((chosen, rest))
-    return TopK(chosen, found.spans[chosen], exact=True)
+        fillers = largest_of(measured.upper, np.flatnonzero(eligible & ~measured.lives), k - len(chosen))
+        chosen = np.concatenate((chosen, fillers))
+    return TopK(chosen, measured.spans[chosen], exact=True)
 
 
 def largest_of(values: Vector, rows: Rows, k: int) -> Rows:
     """Return the ``k`` of ``rows`` with the largest values, in that order; ties in row order."""
     if len(rows) > k:
-        own = values[rows]
-        rows = rows[own >= np.partition(own, -k)[-k]]
+        row_values = values[rows]
+        rows = rows[row_values >= np.partition(row_values, -k)[-k]]
     return rows[np.lexsort((rows, -values[rows]))][:k]

@@ -51,10 +51,10 @@ def draws(posterior: Posterior, count: int, *, exploration: float, rng: np.rando
         raise InvalidParameter("exploration must be >= 0", argument="exploration")
     root = posterior.root
     checks.generator(rng)
-    found: Matrix = rng.standard_normal((count, root.shape[1])) @ root.T
-    found *= exploration
-    found += posterior.theta
-    return found
+    thetas: Matrix = rng.standard_normal((count, root.shape[1])) @ root.T
+    thetas *= exploration
+    thetas += posterior.theta
+    return thetas
 
 
 def choose(

@@ -29,11 +29,11 @@ class LivingArms:
 
     def mask(self, rows: Rows) -> NDArray[np.bool_]:
         """Say of each of ``rows`` whether it lives. Shapes: (m,) -> (m,)."""
-        lives = self.bits.take(rows >> 3, mode="clip") >> (rows & 7).astype(np.uint8)
-        found: NDArray[np.bool_] = (lives & 1).view(np.bool_)
+        shifted = self.bits.take(rows >> 3, mode="clip") >> (rows & 7).astype(np.uint8)
+        is_alive: NDArray[np.bool_] = (shifted & 1).view(np.bool_)
         if len(rows) and rows[rows.argmax()] >= 8 * len(self.bits):
-            found &= rows < 8 * len(self.bits)
-        return found
+            is_alive &= rows < 8 * len(self.bits)
+        return is_alive
 
     def among(self, rows: Rows) -> Rows:
         """Return those of ``rows`` that live, in their order."""

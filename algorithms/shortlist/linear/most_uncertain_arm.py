@@ -98,8 +98,8 @@ class AlternatingSearch:
 
     def __call__(self, posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:
         # DEVIATION (Alg. 2, lines 7 and 13): one d-dimensional index of all arms serves all stages.
-        found = [self._climb(posterior, state, self._first(posterior, rng)) for _ in range(self.starts)]
-        rows = np.concatenate(found)
+        climbs = [self._climb(posterior, state, self._first(posterior, rng)) for _ in range(self.starts)]
+        rows = np.concatenate(climbs)
         return rows if len(rows) else StageSample()(posterior, state, rng)
 
     def _first(self, posterior: Posterior, rng: np.random.Generator) -> Vector:
@@ -109,7 +109,7 @@ class AlternatingSearch:
         return direction
 
     def _climb(self, posterior: Posterior, state: Elimination, direction: Vector) -> Rows:
-        best, seen, root = 0.0, [], posterior.root
+        best, visited, root = 0.0, [], posterior.root
         for _ in range(self.rounds):
             direction /= np.linalg.norm(direction)
             hits = [self.solver.search(sign * direction, self.shortlist).rows for sign in (1.0, -1.0)]
@@ -118,13 +118,13 @@ class AlternatingSearch:
                 break
             features = self.features_of(rows)
             spans = widths(posterior, features)
-            seen.append(rows)
+            visited.append(rows)
             widest = int(spans.argmax())
             if spans[widest] <= best:
                 break
             best = float(spans[widest])
             direction = root @ (features[widest] @ root)
-        return np.concatenate(seen) if seen else np.empty(0, dtype=np.int64)
+        return np.concatenate(visited) if visited else np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

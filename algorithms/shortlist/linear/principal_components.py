@@ -83,8 +83,8 @@ def _overlap(vectors: Vectors, basis: Matrix, rng: np.random.Generator) -> float
     if nearest < 1:
         return None
     probes = np.sort(rng.choice(count, min(PROBES, count), replace=False))
-    whole = vectors.astype(np.float64, copy=False)
-    lists = [_nearest(points, probes, nearest) for points in (whole, whole @ basis.T)]
+    vectors64 = vectors.astype(np.float64, copy=False)
+    lists = [_nearest(points, probes, nearest) for points in (vectors64, vectors64 @ basis.T)]
     common = [len(np.intersect1d(one, other)) for one, other in zip(*lists, strict=True)]
     return float(np.mean(common)) / nearest
 

@@ -58,12 +58,12 @@ class UsualSizes:
         expected = self.mean_squares * weight
         limit = np.maximum(LEAST_RATIO * expected, expected + FAR * np.sqrt(self.variances * weight))
         # DEVIATION (Laird and Ware, section 3): keys far beyond have a unit of their own; see "Departures".
-        found = np.ones_like(squares)
+        result = np.ones_like(squares)
         is_far = (squares > limit) & (expected > 0.0)
         if is_far.any():
             beyond, ratio = squares[is_far] / limit[is_far], limit[is_far] / expected[is_far]
-            found[is_far] = np.sqrt(ratio ** (1.0 / beyond - 1.0) / beyond)
-        return found
+            result[is_far] = np.sqrt(ratio ** (1.0 / beyond - 1.0) / beyond)
+        return result
 
     def is_far(self, value: float, signal: int = 0) -> bool:
         """Return whether one reward is far beyond all usual ones: its square above q + 1000 sqrt(phi).

@@ -373,17 +373,17 @@ def widths(posterior: Posterior, features: Matrix) -> Vector:
     root = posterior.root  # some make it when it is asked for
     if len(features) <= _SHORT:
         turned = features.dot(root)
-        few: Vector = np.sqrt(np.vecdot(turned, turned))
-        return few
+        widths_at_once: Vector = np.sqrt(np.vecdot(turned, turned))
+        return widths_at_once
     if _is_scalar(root):  # no reward yet
         norms = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
         scaled: Vector = float(root[0, 0]) * norms
         return scaled
-    found = np.empty(len(features))
+    all_widths = np.empty(len(features))
     for start in range(0, len(features), _BLOCK_ROWS):
         turned = features[start : start + _BLOCK_ROWS] @ root
-        np.einsum("ij,ij->i", turned, turned, out=found[start : start + _BLOCK_ROWS])
-    return np.sqrt(found, out=found)
+        np.einsum("ij,ij->i", turned, turned, out=all_widths[start : start + _BLOCK_ROWS])
+    return np.sqrt(all_widths, out=all_widths)
 
 
 def _is_scalar(matrix: Matrix) -> bool:

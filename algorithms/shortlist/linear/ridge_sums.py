@@ -120,12 +120,12 @@ class RidgeSums:
     def products(self) -> Matrix:
         """Sum R_j R_i over decisions. Shape: (J, J), a new array."""
         dim, count = self.dim, self.signals
-        found = np.full((count, count), self.squares - self.squares_error)
+        products = np.full((count, count), self.squares - self.squares_error)
         more = self.more - self.more_error
         for j in range(1, count):
             start = more_size(j, dim) + dim
-            found[j, : j + 1] = found[: j + 1, j] = more[start : start + j + 1]
-        return found
+            products[j, : j + 1] = products[: j + 1, j] = more[start : start + j + 1]
+        return products
 
     def with_signals(self, count: int) -> RidgeSums:
         """These sums, with at least so many signals: of those that are new every reward was 0."""
@@ -207,17 +207,17 @@ def of(
     """
     checks.shape("features", features, (None, None))
     checks.shape("first", first, (len(features),))
-    each = _each(features, values, before)
-    values = each.values
-    weight, squares = float(np.count_nonzero(first)), each.squares
-    more = each.more if weights is None else weights[:, None] * each.more
+    parts = _each(features, values, before)
+    values = parts.values
+    weight, squares = float(np.count_nonzero(first)), parts.squares
+    more = parts.more if weights is None else weights[:, None] * parts.more
     if weights is not None:
         checks.shape("weights", weights, (len(features),))
         weight, roots, squares = float(weights @ first), np.sqrt(weights), weights * squares
         features, values = roots[:, None] * features, roots * values
     with np.errstate(over="ignore", invalid="ignore"):
-        seen = features if first.all() else features[first]
-        gram, dim = seen.T @ seen, features.shape[1]
+        named = features if first.all() else features[first]
+        gram, dim = named.T @ named, features.shape[1]
         lower = gram.take(triangle(dim)) if dim < _WIDE_DIM else gram[np.tri(dim, dtype=np.bool_)]
         total = np.concatenate((lower, values @ features))
     checks.finite("features and values", total)
@@ -297,35 +297,43 @@ def add_each(
     checks.shape("first", first, (count,))
     for other in sums:
         checks.shape("sums", other.total, sums[0].total.shape)
-    each = _each(features, values, before, least=max(known.signals for known in sums))
+    each = _each(features, values, before, least=max(owner_sums.signals for owner_sums in sums))
     values, squares, more = each.values, each.squares, each.more
-    sums = [known.with_signals(each.count) for known in sums]
+    sums = [owner_sums.with_signals(each.count) for owner_sums in sums]
     if dim >= parts.wide_dim:
         added = []
-        for owner, known in enumerate(sums):
-            own = owners == owner
-            some = _Each(values[own], squares[own], more[own], each.count)
-            once = np.ones(own.sum())
-            added.append(_add_by_parts(known, features[own], some, first[own], factors=once, parts=parts))
+        for owner, owner_sums in enumerate(sums):
+            is_own = owners == owner
+            owner_parts = _Each(values[is_own], squares[is_own], more[is_own], each.count)
+            once = np.ones(is_own.sum())
+            added.append(
+                _add_by_parts(
+                    owner_sums, features[is_own], owner_parts, first[is_own], factors=once, parts=parts
+                )
+            )
         return added
     # In turn n the n-th row of every learner is added. Learners with more rows come first, so the learners of
     # a turn are always the first few, and a turn is one slice.
     rows_of = np.bincount(owners, minlength=len(sums))
     most_first = np.argsort(-rows_of, kind="stable")
-    place = np.argsort(most_first)
+    position = np.argsort(most_first)
     turn = np.empty(count, dtype=np.int64)
     turn[np.argsort(owners, kind="stable")] = np.arange(count) - np.repeat(
         np.cumsum(rows_of) - rows_of, rows_of
     )
-    order = np.lexsort((place[owners], turn))
+    order = np.lexsort((position[owners], turn))
     size = len(sums[0].total)
     total = np.empty((len(sums), size + 1 + more.shape[1]))
     error = np.empty_like(total)
     for at, owner in enumerate(most_first.tolist()):
-        known = sums[owner]
-        total[at, :size], total[at, size], total[at, size + 1 :] = known.total, known.squares, known.more
-        error[at, :size], error[at, size] = known.error, known.squares_error
-        error[at, size + 1 :] = known.more_error
+        owner_sums = sums[owner]
+        total[at, :size], total[at, size], total[at, size + 1 :] = (
+            owner_sums.total,
+            owner_sums.squares,
+            owner_sums.more,
+        )
+        error[at, :size], error[at, size] = owner_sums.error, owner_sums.squares_error
+        error[at, size + 1 :] = owner_sums.more_error
     size_of_block = max(1, parts.block_terms // dim**2)
     blocks = (order[start : start + size_of_block] for start in range(0, count, size_of_block))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -341,13 +349,13 @@ def add_each(
         RidgeSums(
             total[at, :size].copy(),
             error[at, :size].copy(),
-            known.observations + new,
-            known.weight + new,
+            owner_sums.observations + new,
+            owner_sums.weight + new,
             float(total[at, size]),
             float(error[at, size]),
             *((total[at, size + 1 :].copy(), error[at, size + 1 :].copy()) if more.shape[1] else ()),
         )
-        for at, known, new in zip(place.tolist(), sums, counted, strict=True)
+        for at, owner_sums, new in zip(position.tolist(), sums, counted, strict=True)
     ]
 
 
@@ -376,22 +384,22 @@ def _each(features: Matrix, values: Vector, before: Vector | None, *, least: int
     if values.ndim == 1:
         values, before = values[:, None], None if before is None else before[:, None]
     checks.shape("values", values, (count, None))
-    had = np.zeros(values.shape) if before is None else before
-    checks.shape("before", had, values.shape)
+    earlier = np.zeros(values.shape) if before is None else before
+    checks.shape("before", earlier, values.shape)
     if values.shape[1] < least:
-        values, had = _widened(values, least), _widened(had, least)
-    signals, squares = values.shape[1], _squares(values, had)
+        values, earlier = _widened(values, least), _widened(earlier, least)
+    signals, squares = values.shape[1], _squares(values, earlier)
     if signals == 1:
         return _Each(values[:, 0], squares[:, 0], np.empty((count, 0)))
     with np.errstate(over="ignore", invalid="ignore"):
-        after = had + values
+        after = earlier + values
         parts = np.empty((count, signals - 1, features.shape[1] + signals))
         moments, products = parts[:, :, : features.shape[1]], parts[:, :, features.shape[1] :]
         np.multiply(features[:, None], values[:, 1:, None], out=moments)
-        np.multiply(had[:, 1:, None], values[:, None], out=products)
+        np.multiply(earlier[:, 1:, None], values[:, None], out=products)
         products += values[:, 1:, None] * after[:, None]
-        each = np.arange(signals - 1)
-        products[:, each, each + 1] = squares[:, 1:]
+        indices = np.arange(signals - 1)
+        products[:, indices, indices + 1] = squares[:, 1:]
     more = parts.reshape(count, -1).take(_places(signals, features.shape[1]), axis=1)
     return _Each(values[:, 0], squares[:, 0], more, signals)
 
@@ -408,8 +416,8 @@ def _places(signals: int, dim: int) -> Rows:
     """The places of the numbers of ``more`` among a moment and J products of each further signal. Shape:
     (p,).
     """
-    place, further = np.arange(dim + signals), np.arange(1, signals)[:, None]
-    return np.flatnonzero(place - dim <= further)
+    positions, further = np.arange(dim + signals), np.arange(1, signals)[:, None]
+    return np.flatnonzero(positions - dim <= further)
 
 
 def _squares(values: Vector, before: Vector | None) -> Vector:
@@ -446,12 +454,12 @@ def _add_by_parts(
                 stop += 1
             part = slice(_packed(start), _packed(stop))
             for row in range(0, len(left), parts.rows):
-                some = slice(row, row + parts.rows)
-                terms = space[: len(left[some]), : part.stop - part.start]
+                rows = slice(row, row + parts.rows)
+                terms = space[: len(left[rows]), : part.stop - part.start]
                 for i in range(start, stop):
                     at = _packed(i) - part.start
-                    np.multiply(left[some, i : i + 1], right[some, : i + 1], out=terms[:, at : at + i + 1])
-                _add_rows(total[part], error[part], terms, steps[some])
+                    np.multiply(left[rows, i : i + 1], right[rows, : i + 1], out=terms[:, at : at + i + 1])
+                _add_rows(total[part], error[part], terms, steps[rows])
             start = stop
         _add_rows(total[-dim:], error[-dim:], left * each.values[:, None], steps)
         _add_rows(square, square_error, each.squares[:, None].copy(), steps)
@@ -502,10 +510,10 @@ def _fold(total: Matrix, error: Matrix, blocks: Iterable[Matrix], sizes: Rows) -
     for terms in blocks:
         row = 0
         while row < len(terms):
-            some = min(left[-1] - learner, len(terms) - row)
-            part = slice(learner, learner + some)
-            _compensated(total[part], error[part], terms[row : row + some])
-            row, learner = row + some, learner + some
+            count = min(left[-1] - learner, len(terms) - row)
+            part = slice(learner, learner + count)
+            _compensated(total[part], error[part], terms[row : row + count])
+            row, learner = row + count, learner + count
             if learner == left[-1]:
                 left.pop()
                 learner = 0

@@ -77,8 +77,8 @@ def ridge(sums: RidgeSums, *, otherwise: float) -> float:
     Cost: O(d). Raises: InvalidParameter (otherwise <= 0).
     """
     checks.in_range("otherwise", otherwise, above=0.0)
-    found = ridge_share(sums.dim) * mean_square(sums)
-    return found if 0.0 < found < math.inf else otherwise
+    estimate = ridge_share(sums.dim) * mean_square(sums)
+    return estimate if 0.0 < estimate < math.inf else otherwise
 
 
 def noise(

@@ -125,21 +125,25 @@ class SignalPosteriors:
         learns_noise = scales.learns_noise or self.noise_given
         sigma = self._sigma(weighing, weights) if learns_noise else 1.0
         if weighing.weights == ALONE:
-            own = regression.of_root(theta, self.shared_root, self.ridge)
-            return regression.with_noise(own, sigma, length=self.length) if learns_noise else own
+            weighed_root = regression.of_root(theta, self.shared_root, self.ridge)
+            return (
+                regression.with_noise(weighed_root, sigma, length=self.length)
+                if learns_noise
+                else weighed_root
+            )
         return Scaled(theta, self.shared_root, self.ridge, sigma, self.length)
 
     def _sigma(self, weighing: Weighing, weights: Vector) -> float:
-        given, own = 0.0, weights
+        given_variance, learned = 0.0, weights
         if not weighing.learns_all:
-            given, own = weighing.given, weighing.learned
-            if given and not own.any():
-                return math.sqrt(given)
-            own = own[: len(weights)]
-        squares, left = self.forms.dot(own).dot(own).tolist()
+            given_variance, learned = weighing.given, weighing.learned
+            if given_variance and not learned.any():
+                return math.sqrt(given_variance)
+            learned = learned[: len(weights)]
+        squares, left = self.forms.dot(learned).dot(learned).tolist()
         spread = None if self.noise_given else weighing.spread
         sigma = noise_of(squares, left, self.weight, spread=spread, share=self.share)
-        return math.sqrt(sigma**2 + given) if given else sigma
+        return math.sqrt(sigma**2 + given_variance) if given_variance else sigma
 
 
 def known(sums: RidgeSums, scales: Scales) -> SignalPosteriors:
@@ -159,8 +163,8 @@ def _products(moments: Matrix, thetas: Matrix) -> Matrix:
     """M Theta^T, symmetric. Of one signal as the product of two vectors has it, to the bit."""
     if len(moments) == 1:
         return np.array([[moments[0] @ thetas[0]]])
-    found = moments @ thetas.T
-    half: Matrix = (found + found.T) / 2.0
+    products = moments @ thetas.T
+    half: Matrix = (products + products.T) / 2.0
     return half
 
 

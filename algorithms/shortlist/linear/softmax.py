@@ -89,20 +89,20 @@ def choose_within(
     ask = 2 * k
     while len(drawn) < k:
         left = np.flatnonzero(ends > len(drawn))
-        for place in left[_first(noisy[left], ask)].tolist():
-            if len(drawn) < k and ends[place] > len(drawn):
-                others = take(place)
-                drawn.append(place)
+        for position in left[_first(noisy[left], ask)].tolist():
+            if len(drawn) < k and ends[position] > len(drawn):
+                others = take(position)
+                drawn.append(position)
                 ends[others] = np.minimum(ends[others], len(drawn))
-                ends[place] = len(drawn)
+                ends[position] = len(drawn)
         if ask >= len(left):
             break
         ask *= 4
     places = np.array(drawn, dtype=np.int64)
     masses = _log_masses(weights, ends, k + 1)[1 : len(drawn) + 1]
     with np.errstate(under="ignore"):
-        found = np.exp(np.minimum(weights[places] - masses, 0.0))
-    return Softmax(places, np.maximum(found, np.finfo(np.float64).tiny))
+        propensities = np.exp(np.minimum(weights[places] - masses, 0.0))
+    return Softmax(places, np.maximum(propensities, np.finfo(np.float64).tiny))
 
 
 def _first(noisy: Vector, count: int) -> Rows:

@@ -134,16 +134,16 @@ def _proposed(
     if k > 1 or len(proposed) >= state.living.count:
         proposed = _distinct(proposed)
     spans = _spans(state, posterior, features_of, proposed)
-    found = _ranked(proposed, spans, k, exclude, exact=len(proposed) == state.living.count)
-    first = len(found.rows) and not len(exclude)
-    largest = found.scores.item(0) if first else float(spans.max(initial=0.0))
-    if len(found.rows) < k and not found.exact:
-        spare = draw_at_random(state, k - len(found.rows), np.concatenate((proposed, exclude)), rng)
-        more = np.concatenate((found.rows, spare))
-        found = _ranked(more, _spans(state, posterior, features_of, more), k, NO_ROWS, exact=False)
+    ranked = _ranked(proposed, spans, k, exclude, exact=len(proposed) == state.living.count)
+    first = len(ranked.rows) and not len(exclude)
+    largest = ranked.scores.item(0) if first else float(spans.max(initial=0.0))
+    if len(ranked.rows) < k and not ranked.exact:
+        spare = draw_at_random(state, k - len(ranked.rows), np.concatenate((proposed, exclude)), rng)
+        more = np.concatenate((ranked.rows, spare))
+        ranked = _ranked(more, _spans(state, posterior, features_of, more), k, NO_ROWS, exact=False)
     # DEVIATION (Alg. 2, line 3): eta only caps the stages, and a good answer has width share * 2^-s.
     due = largest < state.rules.share * 2.0 ** -state.stages[0].stage
-    return EliminationChoice(found, due, _is_broken(largest, state))
+    return EliminationChoice(ranked, due, _is_broken(largest, state))
 
 
 def _among(
@@ -163,18 +163,18 @@ def _among(
     if k == 1 and len(rows) and not len(exclude):
         if not hopeful[best]:
             best = np.where(hopeful, spans, -1.0).argmax()
-        found = TopK(rows[best : best + 1], spans[best : best + 1], exact)
+        best_arms = TopK(rows[best : best + 1], spans[best : best + 1], exact)
     else:
         order = np.lexsort((rows, -np.where(hopeful, spans, upper), ~hopeful))
         order = order[~np.isin(rows[order], exclude)][:k]
-        found = TopK(rows[order], spans[order], exact)
-    if len(found.rows) < k and not exact:
-        spare = draw_at_random(state, k - len(found.rows), np.concatenate((rows, exclude)), rng)
+        best_arms = TopK(rows[order], spans[order], exact)
+    if len(best_arms.rows) < k and not exact:
+        spare = draw_at_random(state, k - len(best_arms.rows), np.concatenate((rows, exclude)), rng)
         more = _ranked(spare, _spans(state, posterior, features_of, spare), k, NO_ROWS, exact=False)
-        joined = np.concatenate((found.rows, more.rows)), np.concatenate((found.scores, more.scores))
-        found = TopK(*joined, exact=False)
+        joined = np.concatenate((best_arms.rows, more.rows)), np.concatenate((best_arms.scores, more.scores))
+        best_arms = TopK(*joined, exact=False)
     broken = len(rows) > 0 and _is_broken(spans.item(widest), state)
-    return EliminationChoice(found, _half_are_ruled_out(hopeful), broken)
+    return EliminationChoice(best_arms, _half_are_ruled_out(hopeful), broken)
 
 
 def _compare(
@@ -221,8 +221,8 @@ def _spans(state: Elimination, posterior: Posterior, features_of: FeaturesOf, ro
 
 def _ranked(rows: Rows, spans: Vector, k: int, exclude: Rows, *, exact: bool) -> TopK:
     if len(exclude):
-        kept = ~np.isin(rows, exclude)
-        rows, spans = rows[kept], spans[kept]
+        is_kept = ~np.isin(rows, exclude)
+        rows, spans = rows[is_kept], spans[is_kept]
     if k == 1 and len(rows):
         best = int(spans.argmax())
         return TopK(rows[best : best + 1], spans[best : best + 1], exact=exact)

@@ -58,9 +58,9 @@ class AdaptiveSolver:
         """Return the row of an arm, or null. Raises: NonFinite, InvalidParameter (|query| > 1)."""
         if len(query) and float(np.linalg.norm(query)) > _UNIT:
             raise InvalidParameter("query must have a norm of at most 1", argument="query")
-        found = _ask(self.solvers, nearest_point(query, epsilon=self.epsilon), 1, exclude)
+        answer = _ask(self.solvers, nearest_point(query, epsilon=self.epsilon), 1, exclude)
         # DEVIATION (Alg. 1, line 12): the best of all answers, which is checked against c r at the net point.
-        return int(found.rows[0]) if len(found.rows) and found.scores[0] >= self.c * self.r else None
+        return int(answer.rows[0]) if len(answer.rows) and answer.scores[0] >= self.c * self.r else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class Ladder:
         unit = query / largest
         unit /= np.linalg.norm(unit)
         rounded = nearest_point(unit, epsilon=self.eta / len(query))
-        found = _ask(self.solvers, rounded, k, exclude)
-        rungs = rung_of(found.scores / self.largest_norm, dim=len(query), eta=self.eta)
-        rows, rungs = found.rows[rungs > 0], rungs[rungs > 0]
+        answer = _ask(self.solvers, rounded, k, exclude)
+        rungs = rung_of(answer.scores / self.largest_norm, dim=len(query), eta=self.eta)
+        rows, rungs = answer.rows[rungs > 0], rungs[rungs > 0]
         scores: Vector = np.add.reduce(self.features_of(rows) * query, axis=1)
         order = np.lexsort((rows, -scores, -rungs))[:k]
         return TopK(rows[order], scores[order], exact=False)
@@ -138,8 +138,8 @@ def adaptive(
     checks.shape("query", query, (vectors.shape[1],))
     checks.finite("vectors", vectors)
     largest = float(np.linalg.norm(vectors, axis=1).max(initial=0.0))
-    held = tuple(solvers) or (Scan(vectors),)
-    return Ladder(held, lambda rows: vectors[rows], largest, eta).search(query, k)
+    used_solvers = tuple(solvers) or (Scan(vectors),)
+    return Ladder(used_solvers, lambda rows: vectors[rows], largest, eta).search(query, k)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -125,10 +125,14 @@ class BlockedArms:
         permuted = weights.take(self.order[start:stop])
         if squared:
             np.square(permuted, out=permuted)
-        for part, first, last, some in self.pieces(start, stop, places, buffer=buffer, squared=squared):
+        for part, first, last, part_places in self.pieces(
+            start, stop, places, buffer=buffer, squared=squared
+        ):
             for begin in range(first, last, SUMMED):
                 end = min(begin + SUMMED, last)
-                total[some] += part[:, begin - first : end - first] @ permuted[begin - start : end - start]
+                total[part_places] += (
+                    part[:, begin - first : end - first] @ permuted[begin - start : end - start]
+                )
         return total
 
     def whole_products(self, weights: Single, places: Rows) -> Vector:
@@ -138,14 +142,14 @@ class BlockedArms:
         """
         total, rows = np.empty(len(places)), self.rows[places]
         weights = weights.astype(self.working.dtype, copy=False)
-        whole, step = self.dim // SUMMED * SUMMED, max(1, _ENTRIES // self.dim)
-        pieces = weights[:whole].reshape(-1, SUMMED)
+        complete, step = self.dim // SUMMED * SUMMED, max(1, _ENTRIES // self.dim)
+        pieces = weights[:complete].reshape(-1, SUMMED)
         for start in range(0, len(rows), step):
-            some = rows[start : start + step]
-            values = self.working[some] if step > 1 else self.working[None, some.item()]
-            summed = np.vecdot(values[:, :whole].reshape(len(some), -1, SUMMED), pieces)
+            part = rows[start : start + step]
+            values = self.working[part] if step > 1 else self.working[None, part.item()]
+            summed = np.vecdot(values[:, :complete].reshape(len(part), -1, SUMMED), pieces)
             total[start : start + step] = summed.sum(axis=1, dtype=np.float64)
-            total[start : start + step] += values[:, whole:] @ weights[whole:]
+            total[start : start + step] += values[:, complete:] @ weights[complete:]
         return total
 
     def squares(self, start: int, stop: int, places: Rows | None) -> Vector:
@@ -184,11 +188,11 @@ class BlockedArms:
                 continue
             step = max(1, _ENTRIES // (last - first))
             for place in range(0, count, step):
-                some = slice(place, place + step)
+                part_places = slice(place, place + step)
                 if places is None:
-                    yield block[some, part], first, last, some
+                    yield block[part_places, part], first, last, part_places
                 else:
-                    yield _picked(block, places[some], part, buffer), first, last, some
+                    yield _picked(block, places[part_places], part, buffer), first, last, part_places
 
 
 def picked_buffer() -> Single:
@@ -254,22 +258,22 @@ def build(
     grain_squares = np.empty((-(-dim // grain), len(rows)), dtype=np.float32)
     fourth = np.empty(len(rows))
     most, grains = column_values.chunk_rows(dim), np.arange(0, dim, grain)
-    centered, taken = np.empty((2, min(most, len(rows)), dim), dtype=np.float32)
+    centered, sample = np.empty((2, min(most, len(rows)), dim), dtype=np.float32)
     # The center is a vector of float32, so z is rounded once.
     center = columns.center.astype(vectors.dtype)
-    largest, place = 0.0, 0
-    for some in column_values.chunks(vectors, rows):
-        part = slice(place, place + len(some))
-        np.subtract(some, center, out=centered[: len(some)], casting="same_kind")
-        permuted = np.take(centered[: len(some)], order, axis=1, out=taken[: len(some)], mode="clip")
-        squared_z = np.square(permuted, out=centered[: len(some)])
+    largest, offset = 0.0, 0
+    for chunk in column_values.chunks(vectors, rows):
+        part = slice(offset, offset + len(chunk))
+        np.subtract(chunk, center, out=centered[: len(chunk)], casting="same_kind")
+        permuted = np.take(centered[: len(chunk)], order, axis=1, out=sample[: len(chunk)], mode="clip")
+        squared_z = np.square(permuted, out=centered[: len(chunk)])
         squares = np.add.reduceat(squared_z, grains, axis=1)
         grain_squares[:, part] = squares.T
         fourth[part] = np.einsum("ij,ij->i", squared_z, squared_z, dtype=np.float64)
         largest = max(largest, float(squares.sum(axis=1, dtype=np.float64).max()))
         for block, first, last in zip(blocks, starts[:-1], starts[1:], strict=True):
             block[part] = permuted[:, first:last]
-        place = part.stop
+        offset = part.stop
     end = rounded(SQUARED * dim, grain, dim)
     pairs = zip(blocks, starts.tolist(), strict=False)
     squared = tuple(np.square(block[:, : end - start]) for block, start in pairs if start < end)

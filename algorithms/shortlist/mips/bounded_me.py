@@ -164,15 +164,15 @@ def schedule(
     """
     count = max(n - k, 0).bit_length()
     # DEVIATION (Alg. 1, line 4): rounding errors have a share of epsilon.
-    share, rest, left = (epsilon - 2.0 * noise * count) / 4.0, delta / 2.0, n
+    share, delta_left, left = (epsilon - 2.0 * noise * count) / 4.0, delta / 2.0, n
     while left > k:
-        kept = left - -(-(left - k) // 2)
+        survivors = left - -(-(left - k) // 2)
         # DEVIATION (Alg. 1, line 7): K + (s-K)/(f+1) for 2(s-K)/(f+1); the print forgets K - 1 arms.
-        level = math.log((k + (left - k) / (kept - k + 1)) / rest)
-        yield Round(t := math.ceil(sample_size(_u(spread, share, level), dim)), kept)
+        level = math.log((k + (left - k) / (survivors - k + 1)) / delta_left)
+        yield Round(t := math.ceil(sample_size(_u(spread, share, level), dim)), survivors)
         if t >= dim:
             return
-        share, rest, left = 0.75 * share, rest / 2.0, kept
+        share, delta_left, left = 0.75 * share, delta_left / 2.0, survivors
 
 
 def _u(spread: float, share: float, level: float) -> float:

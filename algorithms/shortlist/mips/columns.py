@@ -92,10 +92,10 @@ def of(vectors: Given, rows: Rows | None = None) -> Columns:
     if not count or not dim:
         raise InvalidParameter("vectors must hold at least one arm and one coordinate", argument="vectors")
     low, high, total = np.full(dim, np.inf), np.full(dim, -np.inf), np.zeros(dim)
-    for some in chunks(vectors, rows):
-        np.minimum(low, some.min(axis=0), out=low)
-        np.maximum(high, some.max(axis=0), out=high)
-        total += some.sum(axis=0, dtype=np.float64)
+    for chunk in chunks(vectors, rows):
+        np.minimum(low, chunk.min(axis=0), out=low)
+        np.maximum(high, chunk.max(axis=0), out=high)
+        total += chunk.sum(axis=0, dtype=np.float64)
     largest = max(float(high.max()), -float(low.min()))
     if not math.isfinite(largest):
         raise NonFinite("vectors must be finite", argument="vectors")
@@ -120,22 +120,22 @@ def bounds(
     ``value_range`` bounds every product q_j x_j, or (q_j - x_j)^2. Without columns it is all that is known;
     then y_j is f_j less the middle of the range.
     """
-    given = None if value_range is None else term_range(value_range, objective)
+    given_range = None if value_range is None else term_range(value_range, objective)
     if columns is None:
-        if given is None:
+        if given_range is None:
             raise InvalidParameter("value_range must be given", argument="value_range")
-        return Bounds(given[1] - given[0], (given[1] - given[0]) / 2.0)
-    if given is None and objective == "inner_product":
+        return Bounds(given_range[1] - given_range[0], (given_range[1] - given_range[0]) / 2.0)
+    if given_range is None and objective == "inner_product":
         return product_bounds(columns, *scaled(query, magnitude(query)))
     least, top, base = columns.terms(query, objective)
     spread = float((top - least).max())
     largest = float(np.maximum(top - base, base - least).max())
-    if given is None:
+    if given_range is None:
         return Bounds(spread, largest)
-    violated = bool(least.min() < given[0] or top.max() > given[1])
+    violated = bool(least.min() < given_range[0] or top.max() > given_range[1])
     if violated:
-        return Bounds(given[1] - given[0], given[1] - given[0], violated=True)
-    return Bounds(min(spread, given[1] - given[0]), largest)
+        return Bounds(given_range[1] - given_range[0], given_range[1] - given_range[0], violated=True)
+    return Bounds(min(spread, given_range[1] - given_range[0]), largest)
 
 
 def scaled(slope: Vector, largest: float) -> tuple[Single, int]:

@@ -60,7 +60,7 @@ def exact_rows(vectors: Given, query: Vector, *, k: int, objective: Objective) -
 
     Shapes: vectors (K, d) in any precision, query (d,); unchecked. Cost: two scans.
     """
-    squares = np.concatenate([np.einsum("ij,ij->i", some, some) for some in _float64_chunks(vectors)])
+    squares = np.concatenate([np.einsum("ij,ij->i", chunk, chunk) for chunk in _float64_chunks(vectors)])
     if objective == "nearest":
         return nearest(vectors, vectors, squares, query, k=k)
     scaled, norm = unit_scale(query)
@@ -70,7 +70,7 @@ def exact_rows(vectors: Given, query: Vector, *, k: int, objective: Objective) -
 
 
 def _float64_chunks(vectors: Given) -> Iterator[Matrix]:
-    return (some.astype(np.float64, copy=False) for some in chunks(vectors))
+    return (chunk.astype(np.float64, copy=False) for chunk in chunks(vectors))
 
 
 def nearest(
@@ -183,9 +183,9 @@ def candidates(approximate: Scores, error: float, k: int, least: float = -math.i
     kth = kth_largest_or_less(approximate, k)
     rows = np.flatnonzero(approximate >= _cut(approximate, kth - 2.0 * error))
     if rows.size > 4 * k:
-        kept = approximate[rows]
-        kth = float(np.partition(kept, kept.size - k)[kept.size - k])
-        rows = rows[kept >= _cut(kept, kth - 2.0 * error)]
+        kept_scores = approximate[rows]
+        kth = float(np.partition(kept_scores, kept_scores.size - k)[kept_scores.size - k])
+        rows = rows[kept_scores >= _cut(kept_scores, kth - 2.0 * error)]
     return rows
 
 

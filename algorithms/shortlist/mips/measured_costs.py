@@ -64,13 +64,13 @@ def measure(clock: Clock, rng: np.random.Generator) -> ReadCosts:
     vectors, weights = np.resize(numbers, _SCANNED), numbers[: _SCANNED[1]]
     rows: Rows = np.arange(0, len(vectors), len(vectors) // _READ)
     rewards = blocked_rewards(blocked.build(vectors, rng=rng, rows=rows), weights)
-    few = blocked.build(np.resize(numbers, _SEARCHED), rng=rng)
+    blocks = blocked.build(np.resize(numbers, _SEARCHED), rng=rng)
 
     def works(places: Rows) -> tuple[Work, ...]:
         """The timed work of a round, in order."""
         return (
             lambda: vectors @ weights,
-            lambda: _search(blocked_rewards(few, weights[: few.dim])),
+            lambda: _search(blocked_rewards(blocks, weights[: blocks.dim])),
             lambda: rewards.pull(0, rewards.dim, places),
             lambda: rewards.whole(places),
         )
@@ -78,9 +78,9 @@ def measure(clock: Clock, rng: np.random.Generator) -> ReadCosts:
     times = [
         [_time(work, clock) for work in works(np.arange(part, _READ, _ROUNDS))] for part in range(_ROUNDS)
     ]
-    scan, search, picked, whole = np.median(times, axis=0).tolist()
+    scan, search, picked, complete = np.median(times, axis=0).tolist()
     reads = _READ // _ROUNDS * rewards.dim
-    return costs_of(scan / vectors.size, picked=picked / reads, whole=whole / reads, search=search)
+    return costs_of(scan / vectors.size, picked=picked / reads, whole=complete / reads, search=search)
 
 
 def costs_of(unit: float, *, picked: float, whole: float, search: float) -> ReadCosts:

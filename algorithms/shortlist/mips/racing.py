@@ -130,7 +130,7 @@ def worthwhile(
     n, dim, costs = rewards.size, rewards.dim, rewards.costs
     means = partial.sums / partial.t
     best = largest(means, k)
-    for place, t in enumerate(times):
+    for position, t in enumerate(times):
         radius = bernstein_serfling(t, dim, root=roots, largest=rewards.bounds.largest, level=level)
         lower = float((means[best] - radius[best]).min())
         upper = np.add(means, radius, out=radius)
@@ -138,7 +138,7 @@ def worthwhile(
         upper[best] = -np.inf
         saved = costs.finishing(m, t, n, dim) - costs.finishing(left, t, n, dim)
         if float(upper.max()) - lower <= epsilon or saved > costs.checking(n, dim):
-            return times[place:]
+            return times[position:]
     return []
 
 
@@ -151,14 +151,14 @@ def radii(partial: PartialSums, roots: Vector, level: float, width: Width) -> tu
     largest_reward = rewards.bounds.largest
     if width == "empirical_bernstein":
         # The rewards of one arm lie in [-w, w]. R is the range of one coordinate's: that can be half as much.
-        found = empirical_bernstein_serfling(
+        widths = empirical_bernstein_serfling(
             t, rewards.dim, deviation=deviations(partial), spread=2.0 * largest_reward, level=level
         )
-        return found, roots
+        return widths, roots
     if partial.squared == t:
         mean_squares = partial.squares / t
-        found = root_mean_square(t, mean_squares, largest=largest_reward, level=level)
-        roots = np.minimum(roots, found + rewards.noise)
+        widths = root_mean_square(t, mean_squares, largest=largest_reward, level=level)
+        roots = np.minimum(roots, widths + rewards.noise)
     return bernstein_serfling(t, rewards.dim, root=roots, largest=largest_reward, level=level), roots
 
 
@@ -167,8 +167,8 @@ def deviations(partial: PartialSums) -> Vector:
     noise, t = partial.rewards.noise, partial.t
     root = np.sqrt(partial.squares / t) + noise
     mean = np.maximum(np.abs(partial.sums) / t - noise, 0.0)
-    found: Vector = np.sqrt(np.maximum(root**2 - mean**2, 0.0))
-    return found
+    roots: Vector = np.sqrt(np.maximum(root**2 - mean**2, 0.0))
+    return roots
 
 
 def decided(means: Vector, radius: Vector, k: int, epsilon: float) -> tuple[Rows, bool]:

@@ -177,9 +177,9 @@ class BlockedRewards:
         count = self.size if places is None else len(places)
         sums, squares = np.zeros(count), np.zeros(count)
         ones = np.ones(SUMMED, dtype=np.float32)
-        for terms, some in self._terms(start, stop, places):
-            sums[some] += terms @ ones[: terms.shape[1]]
-            squares[some] += np.einsum("ij,ij->i", terms, terms)
+        for terms, part_places in self._terms(start, stop, places):
+            sums[part_places] += terms @ ones[: terms.shape[1]]
+            squares[part_places] += np.einsum("ij,ij->i", terms, terms)
         peak = self.root_peak**2
         return sums * peak, squares * (peak**2 * _SUMMED_ABOVE)
 
@@ -208,16 +208,18 @@ class BlockedRewards:
         For the nearest arm y = z (2 (q - c) - z), with z and the slope both divided by the root of peak.
         """
         nearest, inverse = self.objective == "nearest", 1.0 / self.root_peak
-        for piece, begin, end, some in self.arms.pieces(start, stop, places, buffer=self.buffer, small=True):
+        for piece, begin, end, part_places in self.arms.pieces(
+            start, stop, places, buffer=self.buffer, small=True
+        ):
             for first in range(begin, end, SUMMED):
                 last = min(first + SUMMED, end)
                 z = piece[:, first - begin : last - begin]
                 slope = self.slope[self.arms.order[first:last]] * inverse
                 if nearest:
                     z = z * np.float32(inverse)
-                    yield z * (slope.astype(np.float32) - z), some
+                    yield z * (slope.astype(np.float32) - z), part_places
                 else:
-                    yield z * (slope * inverse).astype(np.float32), some
+                    yield z * (slope * inverse).astype(np.float32), part_places
 
 
 def blocked_rewards(
@@ -275,14 +277,16 @@ def scores(vectors: columns.Given, rows: Rows, query: Vector, objective: Objecti
 
     Shapes: vectors (v, N), rows (m,), query (N,) -> (m,).
     """
-    found = np.empty(len(rows))
+    all_scores = np.empty(len(rows))
     step = max(1, _SCORED_ENTRIES // len(query))
     buffer = np.empty((min(step, len(rows)), len(query)))
     for start in range(0, len(rows), step):
-        some = rows[start : start + step]
-        values = buffer[: len(some)]
-        values[...] = vectors[some] if step > 1 else vectors[some.item()]
+        part = rows[start : start + step]
+        values = buffer[: len(part)]
+        values[...] = vectors[part] if step > 1 else vectors[part.item()]
         if objective == "nearest":
             values -= query
-        found[start : start + step] = np.vecdot(values, query if objective == "inner_product" else values)
-    return found if objective == "inner_product" else -found
+        all_scores[start : start + step] = np.vecdot(
+            values, query if objective == "inner_product" else values
+        )
+    return all_scores if objective == "inner_product" else -all_scores

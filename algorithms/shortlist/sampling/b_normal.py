@@ -65,16 +65,16 @@ def crossing(bound: float, share: float, *, two_sided: bool = False, nodes: int 
     half = (bound - low) / 2.0
     x, w = low + half * (places + 1.0), half * weights
     density = np.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
-    found = float(ndtr(-bound))
+    probability = float(ndtr(-bound))
     while 2.0 * share < 1.0:
         rho = math.sqrt(share * (1.0 - 2.0 * share) / (2.0 * share * (1.0 - share)))
         share *= 2.0
         spread = math.sqrt(1.0 - rho * rho)
         mass = w * density
-        found += float(mass @ ndtr((rho * x - bound) / spread))
+        probability += float(mass @ ndtr((rho * x - bound) / spread))
         steps = np.exp(-0.5 * ((x[:, None] - rho * x) / spread) ** 2) / (spread * math.sqrt(2.0 * math.pi))
         density = steps @ mass
-    return found
+    return probability
 
 
 @lru_cache(maxsize=8)

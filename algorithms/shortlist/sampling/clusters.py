@@ -93,8 +93,10 @@ def quantile(tail: float, freedom: Vector) -> Vector:
     Shapes: freedom (m,), degrees of freedom, at least 1; infinity where there is no error -> (m,).
     """
     # DEVIATION (Eq. 27): Student's quantile, for s is estimated, in the first batch from few factors.
-    found: Vector = np.asarray(-stdtrit(np.where(np.isinf(freedom), 1.0, freedom), tail), dtype=np.float64)
-    return np.where(np.isinf(freedom), 0.0, np.maximum(found, 0.0))
+    quantiles: Vector = np.asarray(
+        -stdtrit(np.where(np.isinf(freedom), 1.0, freedom), tail), dtype=np.float64
+    )
+    return np.where(np.isinf(freedom), 0.0, np.maximum(quantiles, 0.0))
 
 
 def share_of_a_comparison(delta: float, clusters: int, looks: int) -> float:
@@ -109,8 +111,8 @@ def widths(variances: Vector, freedom: Vector, leader: int, tail: float) -> Vect
     """
     # DEVIATION (Eq. 26): variances, not deviations, and the power +1/2.
     errors = np.sqrt(variances[leader] + variances)
-    found: Vector = errors * quantile(tail, np.minimum(freedom, freedom[leader]))
-    return found
+    all_widths: Vector = errors * quantile(tail, np.minimum(freedom, freedom[leader]))
+    return all_widths
 
 
 class _Arm:
@@ -127,10 +129,10 @@ class _Arm:
     def read_to(self, t: int) -> None:
         if t > len(self.values):
             indices = self._order.take(len(self.values), t)
-            found = np.asarray(self._cluster.log_factors(indices), dtype=np.float64)
-            checks.shape("log_factors", found, (len(indices),))
-            checks.finite("log_factors", found)
-            self.values = np.concatenate((self.values, found))
+            log_factors = np.asarray(self._cluster.log_factors(indices), dtype=np.float64)
+            checks.shape("log_factors", log_factors, (len(indices),))
+            checks.finite("log_factors", log_factors)
+            self.values = np.concatenate((self.values, log_factors))
 
     def total(self) -> float:
         """The estimate of the sum of all factors: N_i times the mean."""

@@ -67,13 +67,13 @@ def taylor_proxy(
         checks.shape(name, array, shape)
         checks.finite(name, array)
     steps = observations - reference
-    moment = steps.T @ steps / len(steps)
-    means = values + gradients @ steps.mean(axis=0) + 0.5 * np.einsum("ipq,pq->i", hessians, moment)
+    second_moment = steps.T @ steps / len(steps)
+    means = values + gradients @ steps.mean(axis=0) + 0.5 * np.einsum("ipq,pq->i", hessians, second_moment)
 
     def proxy(some: Rows, indices: Rows) -> Matrix:
         step = steps[indices]
         curved = np.einsum("np,ipq,nq->in", step, hessians[some], step, optimize=True)
-        found: Matrix = values[some][:, None] + gradients[some] @ step.T + 0.5 * curved
-        return found
+        approximation: Matrix = values[some][:, None] + gradients[some] @ step.T + 0.5 * curved
+        return approximation
 
     return Proxy(proxy, means)

@@ -53,10 +53,10 @@ class Factors:
 
     def read(self, arms: Rows, indices: Rows) -> Matrix:
         """Evaluate. Shapes: arms (m,), indices (w,) -> (m, w). Raises: InvalidShape, NonFinite."""
-        found = np.asarray(self.log_factors(arms, indices), dtype=np.float64)
-        checks.shape("log_factors", found, (len(arms), len(indices)))
-        checks.finite("log_factors", found)
-        return found
+        log_factors = np.asarray(self.log_factors(arms, indices), dtype=np.float64)
+        checks.shape("log_factors", log_factors, (len(arms), len(indices)))
+        checks.finite("log_factors", log_factors)
+        return log_factors
 
     def sums(self, together: int = _ENTRIES) -> Vector:
         """Return sum_n log f_n(i). Shapes: -> (D,). Cost: D N reads, about so many ``together``."""
@@ -102,9 +102,9 @@ class RandomOrder:
     def _extend(self, stop: int) -> None:
         """The order of first appearance among independent indices is uniform; so is a shuffled rest."""
         if 2 * stop > self._size:
-            rest = np.flatnonzero(~self._seen)
-            self._rng.shuffle(rest)
-            self._order = np.concatenate((self._order, rest))
+            unseen = np.flatnonzero(~self._seen)
+            self._rng.shuffle(unseen)
+            self._order = np.concatenate((self._order, unseen))
             return
         while len(self._order) < stop:
             drawn = self._rng.integers(self._size, size=2 * (stop - len(self._order)))

@@ -71,12 +71,12 @@ def _log_probabilities(weights: Vector, rows: Rows) -> Vector:
     """Log of exp(w_i) / Z_j, where Z_j is summed from the last place on: nothing is subtracted."""
     if not len(rows):
         return np.empty(0)
-    rest = np.delete(weights, rows)
+    others = np.delete(weights, rows)
     outside = -np.inf
-    if len(rest):
-        largest = float(rest.max())  # of these alone, so that none is lost beside a chosen one
-        outside = float(np.log(np.exp(rest - largest).sum())) + largest
+    if len(others):
+        largest = float(others.max())  # of these alone, so that none is lost beside a chosen one
+        outside = float(np.log(np.exp(others - largest).sum())) + largest
     with np.errstate(under="ignore"):
         left = np.logaddexp.accumulate(np.concatenate(([outside], weights[rows[::-1]])))[1:]
-    found: Vector = np.minimum(weights[rows] - left[::-1], 0.0)
-    return found
+    log_shares: Vector = np.minimum(weights[rows] - left[::-1], 0.0)
+    return log_shares

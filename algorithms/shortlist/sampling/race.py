@@ -170,8 +170,10 @@ def draw(
         to_come = draws - len(rows)
         expected = reads / len(rows) if rows else factors.arms * least
         if draws > 1 and expected * to_come >= most:
-            rest = from_weights(log_prior + factors.sums(), draws=to_come, rng=rng)
-            return Draws(np.concatenate((np.array(rows, dtype=np.int64), rest)), most, most, raced=len(rows))
+            further = from_weights(log_prior + factors.sums(), draws=to_come, rng=rng)
+            return Draws(
+                np.concatenate((np.array(rows, dtype=np.int64), further)), most, most, raced=len(rows)
+            )
         row, read = decide(factors, log_prior + rng.gumbel(size=factors.arms), rng)
         rows.append(row)
         reads += read

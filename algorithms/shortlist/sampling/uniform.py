@@ -42,10 +42,10 @@ def draw_distinct(
     checks.in_range("k", k, least=1)
     checks.in_range("accepted", accepted, least=0, most=pool)
     wanted = min(k, accepted)
-    found = np.empty(0, dtype=np.int64)
-    while len(found) < wanted:
-        expected = (wanted - len(found)) * pool / (accepted - len(found))
+    distinct = np.empty(0, dtype=np.int64)
+    while len(distinct) < wanted:
+        expected = (wanted - len(distinct)) * pool / (accepted - len(distinct))
         places = rng.integers(0, pool, size=int(expected) + SPARE)
-        found = np.concatenate((found, places[accepts(places)]))
-        found = found[np.sort(np.unique(found, return_index=True)[1])]
-    return found[:wanted]
+        distinct = np.concatenate((distinct, places[accepts(places)]))
+        distinct = distinct[np.sort(np.unique(distinct, return_index=True)[1])]
+    return distinct[:wanted]

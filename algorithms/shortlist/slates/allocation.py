@@ -148,8 +148,8 @@ def xy_optimal(support: Rows, n: int, hidden: Matrix) -> tuple[Vector, float]:
         mu = mu * (squares / squares.max()) ** 2
         mu /= mu.sum()
         # The sum over pairs of mu_ij (gram_li - gram_lj)^2 is what the slate l takes, halved.
-        taken = (gram**2) @ mu.sum(axis=0) - ((gram @ mu) * gram).sum(axis=1)
-        weights = weights * np.sqrt(np.maximum(taken, 0.0))
+        reductions = (gram**2) @ mu.sum(axis=0) - ((gram @ mu) * gram).sum(axis=1)
+        weights = weights * np.sqrt(np.maximum(reductions, 0.0))
         weights /= weights.sum()
     return best, least
 
@@ -217,10 +217,10 @@ def basis(n: int, k: int) -> Rows:
     {0..k-1}; this with j >= k for 0, which gives e_j - e_0; this with n-1 for 0 < i < k: e_(n-1) - e_i. These
     differences span 1-perp, without the first slate.
     """
-    made = np.tile(np.arange(k), (n, 1))
-    made[1 : n - k + 1, 0] = np.arange(k, n)
-    made[np.arange(n - k + 1, n), np.arange(1, k)] = n - 1
-    return made
+    bases = np.tile(np.arange(k), (n, 1))
+    bases[1 : n - k + 1, 0] = np.arange(k, n)
+    bases[np.arange(n - k + 1, n), np.arange(1, k)] = n - 1
+    return bases
 
 
 def _uniform(n: int, k: int, seed: int, pulls: Rows) -> Rows:
@@ -228,23 +228,23 @@ def _uniform(n: int, k: int, seed: int, pulls: Rows) -> Rows:
     places, block = np.divmod(np.maximum(pulls - n, 0), blocks)
     rounds, which = np.unique(places + 1, return_inverse=True)
     order = shuffles(seed, rounds, n)
-    found = np.take_along_axis(order[which], block[:, np.newaxis] * k + np.arange(k), axis=1)
+    slates = np.take_along_axis(order[which], block[:, np.newaxis] * k + np.arange(k), axis=1)
     first = pulls < n
-    found[first] = shuffles(seed, np.zeros(1, dtype=np.int64), n)[0][basis(n, k)[pulls[first]]]
-    return found
+    slates[first] = shuffles(seed, np.zeros(1, dtype=np.int64), n)[0][basis(n, k)[pulls[first]]]
+    return slates
 
 
 def _greedy(matroid: Matroid, seed: int, pulls: Rows) -> Rows:
     """Return the slates of pulls: d that span all, then the best one for random weights each."""
     start = _bases(matroid, shuffles(seed, np.zeros(1, dtype=np.int64), matroid.n))[0]
     first = spanning(matroid, tuple(start.tolist())).slates
-    found = np.empty((len(pulls), matroid.k), dtype=np.int64)
+    slates = np.empty((len(pulls), matroid.k), dtype=np.int64)
     early = pulls < len(first)
-    found[early] = first[pulls[early]]
+    slates[early] = first[pulls[early]]
     late = np.flatnonzero(~early)
     for places in np.split(late, np.arange(_CHUNK, len(late), _CHUNK)):
-        found[places] = _bases(matroid, shuffles(seed, pulls[places] - len(first) + 1, matroid.n))
-    return found
+        slates[places] = _bases(matroid, shuffles(seed, pulls[places] - len(first) + 1, matroid.n))
+    return slates
 
 
 def _bases(matroid: Matroid, orders: Rows) -> Rows:
@@ -257,10 +257,10 @@ def _bases(matroid: Matroid, orders: Rows) -> Rows:
 
 def _periodic(design: Design, seed: int, pulls: Rows) -> Rows:
     sequence = np.repeat(np.arange(len(design.counts)), design.counts)
-    periods, place = np.divmod(pulls, len(sequence))
+    periods, offset = np.divmod(pulls, len(sequence))
     rounds, which = np.unique(periods, return_inverse=True)
     order = shuffles(seed, rounds, len(sequence))
-    return design.support[sequence[order[which, place]]]
+    return design.support[sequence[order[which, offset]]]
 
 
 def shuffles(seed: int, rounds: Rows, n: int) -> Rows:

@@ -111,8 +111,8 @@ def tell(state: SlateState, results: Sequence[tuple[int, float]]) -> SlateState:
     state = replace(state, told=told)
     while len(fresh):
         room = len(fresh) if state.done else state.next_look - state.observed
-        some, fresh = fresh[: min(room, _CHUNK)], fresh[min(room, _CHUNK) :]
-        state = _take(state, slates_of(state, numbers[some]), totals[some])
+        chunk, fresh = fresh[: min(room, _CHUNK)], fresh[min(room, _CHUNK) :]
+        state = _take(state, slates_of(state, numbers[chunk]), totals[chunk])
         if not state.done and state.observed == state.next_look:
             state = _look(state)
     return state
@@ -126,10 +126,10 @@ def slates_of(state: SlateState, numbers: Rows) -> Rows:
 
 def was_told(told: NDArray[np.uint8], numbers: Rows) -> NDArray[np.bool_]:
     """Return which pulls were told. Shapes: (bytes,), (m,) -> (m,)."""
-    known = numbers // 8 < len(told)
-    bits = told[numbers[known] // 8] >> (numbers[known] % 8).astype(np.uint8) & 1
+    is_known = numbers // 8 < len(told)
+    bits = told[numbers[is_known] // 8] >> (numbers[is_known] % 8).astype(np.uint8) & 1
     answer = np.zeros(len(numbers), dtype=bool)
-    answer[known] = bits.astype(bool)
+    answer[is_known] = bits.astype(bool)
     return answer
 
 
@@ -176,14 +176,14 @@ def _look(state: SlateState) -> SlateState:
     settings = state.settings
     look = Look(settings.noise_std, settings.delta, settings.bound, state.observed, state.looks + 1)
     moved = replace(state, looks=state.looks + 1, next_look=next_look(state.next_look))
-    found = fit(state.A, state.b, settings.slates)
-    if found is None:
+    fitted = fit(state.A, state.b, settings.slates)
+    if fitted is None:
         return moved
     if settings.method == "sa_foa" and settings.bound == "paper":
-        excess = sa_foa.heuristic(found, look, support_of(state))
+        excess = sa_foa.heuristic(fitted, look, support_of(state))
     else:
-        excess = _TESTS[settings.method](found, look)
-    report = _report(state, found, look, excess)
+        excess = _TESTS[settings.method](fitted, look)
+    report = _report(state, fitted, look, excess)
     surely = settings.reach is not None and report.spread > settings.reach**2  # some total must be outside
     outside = max(state.outside, int(surely))
     return replace(moved, report=report, outside=outside, stopped=excess.value <= settings.epsilon)

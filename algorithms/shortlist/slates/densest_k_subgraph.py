@@ -27,8 +27,8 @@ def densest_k_subgraph(W: Matrix, k: int) -> Rows:
     checks.in_range("k", k, least=1, most=len(W))
     if k == 1:  # no edges: the paper leaves this case to single-arm bandits
         return np.array([np.diag(W).argmax()])
-    kept: Rows = peel(W, np.ones(1), np.diag(W)[np.newaxis], k)[0]
-    return kept
+    nodes: Rows = peel(W, np.ones(1), np.diag(W)[np.newaxis], k)[0]
+    return nodes
 
 
 def peel(W: Matrix, scale: Vector, diagonal: Matrix, k: int) -> Rows:

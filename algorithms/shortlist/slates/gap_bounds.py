@@ -37,9 +37,11 @@ def gap_bounds(fit: Fit, widths: Vector) -> tuple[Vector, Vector]:
     """
     inside = fit.inside.astype(bool)
     gaps, bounds = np.empty(len(widths)), np.empty(len(widths))
-    for place, candidates in enumerate(weights(fit, len(widths))):
-        gaps[place] = _largest(-fit.theta, fit.theta, inside, place + 1)
-        bounds[place] = min(_bound(fit, inside, place + 1, float(widths[place]), q) for q in candidates)
+    for position, candidates in enumerate(weights(fit, len(widths))):
+        gaps[position] = _largest(-fit.theta, fit.theta, inside, position + 1)
+        bounds[position] = min(
+            _bound(fit, inside, position + 1, float(widths[position]), q) for q in candidates
+        )
     return gaps, bounds
 
 
@@ -50,8 +52,8 @@ def weights(fit: Fit, largest: int) -> Iterator[tuple[Vector, ...]]:
     constant = np.full(n, max(largest_on_perp(fit.W), 0.0))
     shifted = largest_on_perp(fit.W - np.diag(diagonal)) + diagonal
     rows = _row_weights(fit, largest)
-    for place in range(largest):
-        yield constant, shifted, rows[:, place] * (1.0 + SLACK)
+    for position in range(largest):
+        yield constant, shifted, rows[:, position] * (1.0 + SLACK)
 
 
 def _row_weights(fit: Fit, largest: int) -> Matrix:
@@ -64,21 +66,23 @@ def _row_weights(fit: Fit, largest: int) -> Matrix:
     bounds = np.empty((len(sign), largest))
     for side in (sign > 0, sign < 0):
         here = signed[np.ix_(side, side)]
-        own = np.diag(here).copy()
+        diagonal = np.diag(here).copy()
         np.fill_diagonal(here, -np.inf)
         same = prefix_sums(here, largest)[:, :largest]
         other = prefix_sums(signed[np.ix_(side, ~side)], largest)[:, 1:]
-        bounds[side] = own[:, np.newaxis] + same + other
+        bounds[side] = diagonal[:, np.newaxis] + same + other
     return bounds
 
 
 def prefix_sums(rows: Matrix, count: int) -> Matrix:
     """Return the sums of the 0, 1, ..., count largest of each row. Shape (m, count + 1)."""
-    taken = min(count, rows.shape[1])
-    largest = -np.sort(-np.partition(rows, rows.shape[1] - taken, axis=1)[:, rows.shape[1] - taken :], axis=1)
+    count_taken = min(count, rows.shape[1])
+    largest = -np.sort(
+        -np.partition(rows, rows.shape[1] - count_taken, axis=1)[:, rows.shape[1] - count_taken :], axis=1
+    )
     sums = np.zeros((len(rows), count + 1))
-    np.cumsum(largest, axis=1, out=sums[:, 1 : taken + 1])
-    sums[:, taken + 1 :] = sums[:, taken : taken + 1]
+    np.cumsum(largest, axis=1, out=sums[:, 1 : count_taken + 1])
+    sums[:, count_taken + 1 :] = sums[:, count_taken : count_taken + 1]
     return sums
 
 

@@ -87,9 +87,9 @@ def identify(
     checks.delta(delta)
     checks.in_range("noise_std", noise_std, above=0.0)
     A, b, observed, until = np.zeros((matroid.n, matroid.n)), np.zeros(matroid.n), 0, first_look(matroid.n)
-    found = IcbResult(matroid.best(b), 0, math.inf, done=False)
+    result = IcbResult(matroid.best(b), 0, math.inf, done=False)
     index = 0
-    while not found.done and until <= most:
+    while not result.done and until <= most:
         shown = slates(UNIFORM, matroid, seed, np.arange(observed, until))
         chi = np.zeros((len(shown), matroid.n))
         np.put_along_axis(chi, shown, 1.0, axis=1)
@@ -98,5 +98,5 @@ def identify(
         estimate = fit(A, b, matroid)
         if estimate is not None:
             value = excess(estimate, Look(noise_std, delta, "certified", observed, index)).value
-            found = IcbResult(estimate.best, observed, value, done=value <= epsilon)
-    return found
+            result = IcbResult(estimate.best, observed, value, done=value <= epsilon)
+    return result

@@ -106,8 +106,8 @@ class PartitionMatroid:
     def _kept(self) -> NDArray[np.bool_]:
         """A mask of the arms, sorted by group, which are among the first ``limit`` of theirs. Shape (n,)."""
         groups = np.sort(self._groups)
-        place = np.arange(self.n) - np.searchsorted(groups, groups)
-        return np.asarray(place < self._limits[groups])
+        position = np.arange(self.n) - np.searchsorted(groups, groups)
+        return np.asarray(position < self._limits[groups])
 
     def best(self, weights: Vector) -> Rows:
         """The greedy algorithm. Cost: O(n log n)."""
@@ -177,11 +177,11 @@ def spanning(matroid: Matroid, first: tuple[int, ...]) -> Spanning:
             # The heaviest base has e, and all of the first slate but one: if it can, an arm not yet joined.
             weights = np.where(inside, np.where(label == label[e], 2.0, 1.0), 0.0)
             weights[e] = 3.0
-            found = matroid.best(weights)
-            (gone,) = np.setdiff1d(slates[0], found).tolist() or [e]
+            basis = matroid.best(weights)
+            (gone,) = np.setdiff1d(slates[0], basis).tolist() or [e]
             if label[gone] == label[e]:
                 break
-            slates.append(found)
+            slates.append(basis)
             label[label == label[gone]] = label[e]
     components = np.unique(label, return_inverse=True)[1]
     return Spanning(np.array(slates), components.astype(np.int64))

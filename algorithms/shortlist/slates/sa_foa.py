@@ -59,8 +59,8 @@ def heuristic(fit: Fit, look: Look, support: Rows) -> Excess:
         return Excess(0.0, 0.0, 0.0)
     # Q_i = h W + diag(theta^ - 2 h W chi_M^); its shift to a positive definite matrix changes no peeling.
     pull = np.diag(fit.W) - 2.0 * (fit.W @ inside)
-    found = np.unique(peel(fit.W, scale, np.outer(scale, pull) + fit.theta, len(fit.best)), axis=0)
-    difference = _indicators(found, len(inside)) - inside
+    slates = np.unique(peel(fit.W, scale, np.outer(scale, pull) + fit.theta, len(fit.best)), axis=0)
+    difference = _indicators(slates, len(inside)) - inside
     sizes = (difference > 0.0).sum(axis=1)
     gaps = difference @ fit.theta
     widths = np.where(sizes > 0, C[sizes - 1], 0.0) * _norms(fit.W, difference)

@@ -49,10 +49,10 @@ def stops_by(state: SlateState, gap: float, most: int) -> int | None:
         raise InvalidParameter("only saqm and icb have a sample bound", argument="method")
     look, index = state.next_look, 1
     while look <= most:
-        found = fit(_design_matrix(state, look), np.zeros(settings.n), settings.slates)
-        if found is not None:
-            seen = Look(settings.noise_std, settings.delta, settings.bound, look, index)
-            if _STOPS[settings.method](found, seen, gap, settings.epsilon):
+        fitted = fit(_design_matrix(state, look), np.zeros(settings.n), settings.slates)
+        if fitted is not None:
+            at_look = Look(settings.noise_std, settings.delta, settings.bound, look, index)
+            if _STOPS[settings.method](fitted, at_look, gap, settings.epsilon):
                 return look
         look, index = next_look(look), index + 1
     return None
@@ -82,9 +82,9 @@ _STOPS: Mapping[SlateMethod, Callable[[Fit, Look, float, float], bool]] = {
 def _design_matrix(state: SlateState, pulls: int) -> Matrix:
     """Return A after the first pulls. Of a design with periods one is counted, for all that are complete."""
     period = int(state.design.counts.sum())
-    whole, rest = divmod(pulls, period) if period else (0, pulls)
-    A = _counted(state, whole * period, rest)
-    return A + whole * _counted(state, 0, period) if whole else A
+    complete, remainder = divmod(pulls, period) if period else (0, pulls)
+    A = _counted(state, complete * period, remainder)
+    return A + complete * _counted(state, 0, period) if complete else A
 
 
 def _counted(state: SlateState, first: int, count: int) -> Matrix:

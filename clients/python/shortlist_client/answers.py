@@ -1378,24 +1378,24 @@ class LearnedReward:
 
     ``number``     its place in the log of its partition: each is greater than the one before
     ``time``       when it was written, ms since 1970; ``decided``: when the arm was chosen
-    ``kind``       "other": nobody noted of which arm it is; "forget": the learner starts again; "state": a
-                   learner that has no rewards takes this one; "move": all of the partition are carried
+    ``kind``       "other": its arm was not noted; "forget": the learner starts again; "state": a learner
+                   without rewards takes this one; "move": all of the partition are carried
     ``id``         of the decision, or of the observation
     ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
                    bandit that sums
-    ``replaces``   the value that it replaces, of a default or, where the last counts, of an earlier
-                   reward; None: of none
-    ``context``    as it was encoded; None: the bandit has none
+    ``replaces``   the replaced value, of a default or, where the last counts, of an earlier reward; None: of
+                   none
+    ``context``    as encoded; None: without a context
     ``logged``     whether the decision is in the decision log
-    ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
-    ``features``   what is learned from, where ``kind`` is "other", the arm was of a request alone (its
-                   ``revision`` is 0) or the request said numbers of it (``match``), or the entry is from
-                   before a move: those of the catalogue that the bandit had then
-    ``examined``   by what the features of the arm are multiplied; None: by nothing. ``weight``: what it
-                   weighs beside a reward of the first place; None: as much
-    ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
-                   of all together. ``had``: what they counted as before it, in their order: what had come,
-                   and defaults; what is missing at the end is 0
+    ``replayed``   its number as a dead letter: nothing was learned from the dead letter
+    ``features``   the features learned from, where ``kind`` is "other", the arm was of a request alone (its
+                   ``revision`` is 0) or had numbers from the request (``match``), or the entry is from before
+                   a move: those of the bandit's catalogue at the time
+    ``examined``   the factor of the arm's features; None: 1. ``weight``: relative to a reward of the first
+                   place; None: 1
+    ``signal``     of a bandit with signals, the signal of the reward, and its number among them, from 0;
+                   None: of all together. ``had``: the values of the signals before the entry, in their order,
+                   received ones and defaults; missing ones at the end are 0
     ``expected``   of each signal, or of the only one, what was expected of the arm, and ``effect``: what it
                    was taken to have beyond its features; the key learns the reward less the effect, times
                    ``examined``. Both None: it was chosen without arm effects; only ``expected``: the arm

@@ -74,13 +74,13 @@ class GreedyMips:
         count = _FIRST_LISTS
         while count < dim:
             bound = float(heads[lists[count]])
-            found, products = self._above(weights, lists[:count], bound, least=budget)
-            multiplied += len(found)
+            rows, products = self._above(weights, lists[:count], bound, least=budget)
+            multiplied += len(rows)
             best = np.full(n, -np.inf)
-            np.maximum.at(best, found, products)
+            np.maximum.at(best, rows, products)
             if np.count_nonzero(best > bound) >= budget:
                 return Screened(_largest(best, budget), multiplied)
-            if len(found) > _MOST_SHARE * n * dim:
+            if len(rows) > _MOST_SHARE * n * dim:
                 break
             count *= 2
         return Screened(_largest(self._largest_products(weights), budget), multiplied + n * dim)

@@ -96,18 +96,18 @@ class LshMips:
         """
         check_query(query, self.vectors.shape[1])
         asked = _codes(self.hyperplanes @ query.astype(self.hyperplanes.dtype))
-        found = np.zeros(len(self.vectors), dtype=np.bool_)
+        is_candidate = np.zeros(len(self.vectors), dtype=np.bool_)
         for codes, order, code in zip(self.codes, self.order, asked, strict=True):
             first, stop = codes.searchsorted(code), codes.searchsorted(code, "right")
-            found[order[first:stop]] = True
-        return Screened(np.flatnonzero(found), self.hyperplanes.size)
+            is_candidate[order[first:stop]] = True
+        return Screened(np.flatnonzero(is_candidate), self.hyperplanes.size)
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """Return the best ``k`` candidates that are not excluded: see ``Screened.best``."""
-        found = self.candidates(query)
+        screened = self.candidates(query)
         if len(exclude):
-            found = Screened(np.setdiff1d(found.rows, exclude), found.multiplications)
-        return found.best(k, self.vectors, query)
+            screened = Screened(np.setdiff1d(screened.rows, exclude), screened.multiplications)
+        return screened.best(k, self.vectors, query)
 
 
 def _codes(sides: NDArray[np.floating]) -> Codes:

@@ -112,12 +112,12 @@ def _halved(along: Matrix) -> tuple[tuple[Vector, ...], Rows]:
         order = np.lexsort((values, nodes))
         counts = np.bincount(nodes, minlength=2**level)
         starts = np.cumsum(counts) - counts
-        place = np.empty(len(nodes), dtype=np.int64)
-        place[order] = np.arange(len(nodes)) - np.repeat(starts, counts)
+        position = np.empty(len(nodes), dtype=np.int64)
+        position[order] = np.arange(len(nodes)) - np.repeat(starts, counts)
         lower = counts // 2
         medians = np.full(len(counts), -np.inf)
         halved = lower > 0
         medians[halved] = values[order[(starts + lower - 1)[halved]]]
         levels.append(medians)
-        nodes = 2 * nodes + (place >= lower[nodes])
+        nodes = 2 * nodes + (position >= lower[nodes])
     return tuple(levels), nodes
