@@ -50,3 +50,12 @@ def test_the_table_and_the_picture_are_those_of_the_file():
     assert (DOCS / "figures/people.svg").read_text() == people_page.picture(record)
     assert people_page.table(record) in (DOCS / "measurements.md").read_text()
     assert {row["opponent"] for row in record["rows"]} == people_page.NAMES.keys()
+
+
+def test_the_readme_says_where_others_earn_more():
+    rows = json.loads((DOCS / "figures/people.json").read_text())["rows"]
+    ratios = {(row["world"], row["setting"], row["opponent"]): row["ratio"] for row in rows}
+    knn, als = (ratios.pop(("niches", "history", opponent)) for opponent in ("item-kNN", "ALS"))
+    text = f"{knn:.2f} of the hits of item-kNN and {als:.2f} of those of ALS; everywhere else at least "
+    readme = (DOCS.parent / "README.md").read_text()
+    assert text + f"{min(ratios.values()):.2f} of anybody's" in " ".join(readme.split())
