@@ -126,7 +126,7 @@ class EffectFitting:
         """Fit the changed bandits. After a start all are doubted: of these, in thousands few, the ones with
         entries folded since their fit, and all moved ones or with a half-life.
         """
-        waiting, folded_at_fit = {bandit.uid: None for bandit in bandits}, dict[str, str]()
+        waiting, folded_at_fit = {bandit.uid: None for bandit in bandits}, dict[str, tuple[str, str]]()
         doubted = {
             bandit.uid: self._doubted.get(bandit.uid)
             for bandit in bandits
@@ -141,7 +141,7 @@ class EffectFitting:
                 if doubted.get(bandit.uid) != (text := f"{folded.rewards} {folded.arms}"):
                     with contextlib.suppress(NotFound):
                         waits = await self._fit(bandit)
-                        folded_at_fit[bandit.uid] = f"{text} waits" if waits else text
+                        folded_at_fit[bandit.uid] = bandit.name, f"{text} waits" if waits else text
                 del waiting[bandit.uid]
                 self._doubted.pop(bandit.uid, None)
             await self._store.effects.note_seen(folded_at_fit)

@@ -97,11 +97,14 @@ class ArmEffectStore(RedisPart):
         folded = await self._redis.command("HGETALL", keys.EFFECTS_SEEN)
         return {uid.decode(): counts.decode() for uid, counts in folded.items()}
 
-    async def note_seen(self, counts: Mapping[str, str]) -> None:
-        """Store what was folded for bandits before their effects were fitted."""
+    async def note_seen(self, counts: Mapping[str, tuple[str, str]]) -> None:
+        """Store what was folded for bandits before their effects were fitted.
+
+        ``counts``: by the bandit's uid, its name and a text. A bandit that was deleted leaves nothing.
+        """
         if counts:
-            pairs = [part for pair in counts.items() for part in pair]
-            await self._redis.command("HSET", keys.EFFECTS_SEEN, *pairs)
+            arguments = [part for uid, (name, text) in counts.items() for part in (name, uid, text)]
+            await self._redis.script("note_seen", [keys.BANDITS, keys.EFFECTS_SEEN], arguments)
 
     async def read(self, bandit_uid: str, number: int) -> bytes | None:
         """The record of a version; None: the version is no longer kept."""

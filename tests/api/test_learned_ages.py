@@ -32,6 +32,7 @@ from bandit_with_effects import (
 )
 from oracle import arm_sums, judged, key_moments
 from shortlist.linear.ages import BINS, FROM_S
+from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -244,9 +245,13 @@ async def test_ages_stay_when_a_bandit_moves_and_so_do_the_times_of_arms(api: Ap
     assert new["more"] > max(old.values())
     assert (await shown(api))["ages"] == before
     await play(api, range(40, 44))
+    await wait_until(lambda: are_served_by_age(api), what="the times of the arms are read")
+
+
+async def are_served_by_age(api: Api) -> bool:
     choice = await api.choose("b", key="u1", k=2, candidates=["new1", "old1"])
-    decision = decision_of(raw_of(choice["decision"]))
-    assert {decision.age_at(place).bin for place in range(2)} == {0, DAY_BIN}
+    ages = map(decision_of(raw_of(choice["decision"])).age_at, range(2))
+    return {age and age.bin for age in ages} == {0, DAY_BIN}
 
 
 async def times(api: Api, name: str) -> dict[str, int]:

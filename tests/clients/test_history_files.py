@@ -172,7 +172,8 @@ def test_arms_have_effects_when_the_command_has_ended(client: Client, run: Run, 
     assert (status, said.splitlines()[-2]) == (0, "the prior was fitted to 800 rewards of 50 keys")
     shown = client.list_arm_effects("e", limit=100)
     assert said.splitlines()[-1] == f"arms have effects of {shown.spread:.2g} beyond their features"
-    assert shown.rewards == 750  # all but the first sixteenth, before which there was no prior
+    # All but the first sixteenth, before which there was no prior: a batch may end between two of a user.
+    assert 740 <= shown.rewards <= 750
     again = run("e", path, *NAMES)[1].splitlines()
     assert again[0] == "800 rows: 0 counted, 800 were known"
     if not true:

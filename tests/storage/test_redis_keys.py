@@ -106,7 +106,8 @@ async def exercise(store):
     assert await store.arms.revisions(UID, ["a", "unknown"]) == [3, 0]
     assert [ms > 0 for ms in await store.arms.named_until(UID, [1, 7])] == [False, False]
     assert await store.priors.write("b", UID, b"record", expected=0, since_ms=1) == 1
-    await store.effects.note_seen({UID: "2 0"})
+    await store.effects.note_seen({UID: ("b", "2 0"), "deleted": ("b", "2 0")})
+    assert await store.effects.folded_at_fit() == {UID: "2 0"}
     assert await store.effects.write("b", UID, expected=0, record=b"effects") == 1
     assert await store.effects.write("b", UID, expected=0, record=b"late") == 0
     await store.quotas.put(UID, "q", b"r", b"", QuotaTerms("u", 1, 0, 0, 0, "none", "shown"), most=9)

@@ -52,7 +52,7 @@ class Town:
     def by_uid(self, uid: str) -> Any:
         effects = "auto" if uid == WITH else "off"
         record = SimpleNamespace(arm_effects=effects, space=self.space, arm_half_life_s=self.arm_half_life_s)
-        return SimpleNamespace(uid=uid, record=record, catalogue_uid="c")
+        return SimpleNamespace(name=uid, uid=uid, record=record, catalogue_uid="c")
 
     async def folded_at_fit(self) -> dict[str, str]:
         return dict(self.noted)
@@ -65,8 +65,8 @@ class Town:
     async def with_other_arms(self, versions: dict[str, int]) -> Sequence[str]:
         return [uid for uid, version in versions.items() if version != self.arms]
 
-    async def note_seen(self, seen: dict[str, str]) -> None:
-        self.noted |= seen
+    async def note_seen(self, seen: dict[str, tuple[str, str]]) -> None:
+        self.noted |= {uid: text for uid, (_, text) in seen.items()}
 
     async def fit(self, bandit: Any, *, merges: bool) -> FittedEffects:
         self.fitted.append(bandit.uid)
