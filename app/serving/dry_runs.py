@@ -30,8 +30,8 @@ class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=Tr
     estimate. ``draw``: the drawn value of the arm, of policies which choose by such values; null of others,
     of pinned arms, of a baseline and of the holdout. ``prior``: the part of the estimate shared by a new key,
     by the learned prior; the rest is from this key's rewards. ``effect``: the arm's part beyond its features,
-    for all keys. ``age``: what its age adds, a part of ``effect``. All absent without. ``examined``: how
-    likely its place is looked at; absent without ``position``.
+    for all keys. ``age``: what its age adds, a part of ``effect``. All absent without. ``place``: how
+    likely its place is looked at, by which the estimate is multiplied there; absent without ``position``.
     """
 
     estimate: float  # x.theta^
@@ -39,7 +39,7 @@ class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=Tr
     draw: float | None  # x.theta~
     prior: float | None = None
     effect: float | None = None
-    examined: float | None = None
+    place: float | None = None
     age: float | None = None
 
 
@@ -141,7 +141,7 @@ async def _measured(request: SelectionRequest, selection: Selection) -> list[Dry
             draw=arm.score if selection.drawn and not arm.pinned else None,
             prior=prior,
             effect=effect,
-            examined=None if bandit.record.position is None else bandit.examination_at(position),
+            place=None if bandit.record.position is None else bandit.examination_at(position),
             age=age,
         )
         for position, (arm, estimate, width, prior, effect, age) in enumerate(

@@ -235,7 +235,7 @@ async def test_rows_and_dry_runs_say_how_likely_a_place_is_looked_at(api: Api):
     found = await shown(api)
     choice = await api.choose("b", key="u1", k=3, seed=3)
     dry = await api.ok("POST", f"{BANDIT}/choose", {"key": "u1", "k": 3, "seed": 3, "dry_run": True})
-    assert [arm["examined"] for arm in dry["arms"]] == found["places"]
+    assert [arm["place"] for arm in dry["arms"]] == found["places"]
 
     async def logged() -> Json | None:
         rows = await listed(api, f"{BANDIT}/log")

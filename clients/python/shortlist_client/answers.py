@@ -87,7 +87,8 @@ class DryRunArm:
     others, of pinned arms, of a baseline and of the holdout. ``prior``: the part of the estimate shared
     by a new key, by the learned prior; the rest is from this key's rewards. ``effect``: the arm's part
     beyond its features, for all keys. ``age``: what its age adds, a part of ``effect``. All absent
-    without. ``examined``: how likely its place is looked at; absent without ``position``.
+    without. ``place``: how likely its place is looked at, by which the estimate is multiplied there;
+    absent without ``position``.
     """
 
     id: str
@@ -100,7 +101,7 @@ class DryRunArm:
     metadata: Mapping[str, Any] | None = None
     prior: float | None = None
     effect: float | None = None
-    examined: float | None = None
+    place: float | None = None
     age: float | None = None
 
 

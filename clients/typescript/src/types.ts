@@ -132,8 +132,8 @@ export interface DryRunArm {
   prior?: number | null;
   /** The part of the estimate that the arm has beyond its features. */
   effect?: number | null;
-  /** How likely its place is looked at; absent without `position`. */
-  examined?: number | null;
+  /** How likely its place is looked at, a factor of the estimate there; absent without `position`. */
+  place?: number | null;
   /** What its age adds, a part of `effect`. */
   age?: number | null;
   propensity?: number | null;
