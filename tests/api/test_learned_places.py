@@ -375,7 +375,7 @@ async def test_pins_holdouts_and_lists_of_any_length_teach_the_place_where_an_ar
     assert {choice["group"] for choice in choices} == {"policy", "holdout"}
     assert any(choice["arms"][-1]["id"] == "a7" for choice in choices[-KEYS:])
     found, wanted = await place_state(api), await place_numbers(api, choices)
-    for name, own in wanted._asdict().items():
+    for name, own in wanted._asdict().items():  # private: every NamedTuple has it
         np.testing.assert_allclose(found[name], own, rtol=1e-9, atol=1e-9, err_msg=name)
     assert found["n"] == [12.0 * KEYS, 12.0 * KEYS, 8.0 * KEYS]
     await check(api)

@@ -23,9 +23,11 @@ async def test_arms_of_many_numbers_are_indexed_a_few_at_a_time(
     sizes = list[int]()
     upsert = LiveIndex.upsert
 
-    def counted(self: LiveIndex, ids: list[str], features: np.ndarray, revisions: list[int]) -> None:
+    def counted(
+        self: LiveIndex, ids: list[str], features: np.ndarray, revisions: list[int], came_ms: list[int]
+    ) -> None:
         sizes.append(features.size)
-        upsert(self, ids, features, revisions)
+        upsert(self, ids, features, revisions, came_ms)
 
     monkeypatch.setattr(LiveIndex, "upsert", counted)
     await service.parts.catalogues.upsert(catalogue, [Arm(f"a{i}", row) for i, row in enumerate(rows)])

@@ -111,6 +111,7 @@ async def test_arms_that_a_process_of_2_0_0_writes_come_when_versions_are_compar
     _, two = two_processes
     catalogue = await two.parts.catalogues.get("c")
     names = [*redis_keys.catalogue(catalogue.uid), redis_keys.retired(catalogue.uid)]
+    names.append(redis_keys.came(catalogue.uid))
     await two.parts.sync.poll()
     arm = "new", vector_to_bytes(np.ones(2)), b""
     await store.redis.script("upsert_arms", names, [60_000, 50_000, 1, *arm])

@@ -192,6 +192,7 @@ def test_what_is_wrong_is_said_in_the_order_in_which_one_mends_it(
 
 
 @pytest.mark.rest
+@pytest.mark.usefixtures("client")
 def test_a_time_that_is_none_is_named_where_times_are_asked_for(run: Run, asked: list[str], clicks: Path):
     replaced(clicks, "2026-01-05", "soon")
     assert run(*asked, "--dry-run")[0] == 0
