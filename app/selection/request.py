@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Literal
 
 import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.settings import HoldoutRule
 from app.catalogues.candidates import CandidateList
 from app.filters.filter import Filter
-from app.platform.ids import is_in_share
 from app.records.encoding import Numbers32
 from app.records.logged import LoggedRequest, asked_bytes
 from app.rewards.events import event_name
+from app.selection.holdout import Group, group_of
 from app.selection.list_limits import AtMost
 from app.selection.rules import Diverse, Pin, Rules
 from app.selection.selection import SelectionRequest
@@ -25,22 +23,6 @@ from app.storage.types import LearnerId
 
 DIGEST_BYTES = 16
 NO_RULES = Rules()
-Group = Literal["policy", "holdout"]
-
-
-def group_of(bandit: str, unit: str, rule: HoldoutRule) -> Group:
-    """The group of a unit. Cost: one HMAC-SHA256, about a microsecond.
-
-    The holdout is a share of the keys, or of the decisions of a global bandit, served without the policy, for
-    comparison. A unit of the holdout stays there while the share is the same or grows, on every process and
-    after restarts: the group is a hash of the bandit's name and of the unit, computable by anybody
-    (docs/changing.md).
-
-        scope       unit
-        per_key     the key
-        global      the event_id; without one the seed; without either the id of the decision, which is random
-    """
-    return "holdout" if is_in_share(bandit.encode(), unit, rule.share) else "policy"
 
 
 class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from test_holdouts import ALARM, KEYS, in_share
 
 from api_client import Api, Json, running
 from app.bandits.settings import HoldoutRule
-from app.selection.request import group_of
+from app.selection.holdout import group_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.bandits.settings import HoldoutRule
-from app.selection.request import group_of
+from app.selection.holdout import group_of
 
 pytestmark = pytest.mark.anyio
 SIGMAS, SIGMAS_OF_RANDOM_IDS, ALARM = 4.0, 5.5, 1e-7
