@@ -131,16 +131,6 @@ def environment_of(container: dict[str, Any], manifests: Manifests) -> dict[str,
 
 
 @needs_helm
-@pytest.mark.parametrize("name", VALUES)
-def test_helm_has_nothing_to_say(name: str) -> None:
-    import helm_python  # noqa: PLC0415 - an extra
-
-    report = helm_python.lint(CHART, VALUES[name], strict=True)
-    assert report["errors"] == []
-    assert [each["error"] for each in report["messages"] if each["severity"] > 1] == []
-
-
-@needs_helm
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("name", VALUES)
 def test_kubernetes_takes_what_is_rendered(name: str, version: str) -> None:
@@ -178,24 +168,6 @@ def test_commands_and_settings_of_the_pods_exist(name: str) -> None:
         assert {key: getattr(settings, key) for key in wanted} == wanted
     workers = VALUES[name].get("worker", {}).get("replicas", 2)
     assert commands == ([["serve", "--no-worker"], ["worker"]] if workers else [["serve"]])
-
-
-@needs_helm
-@pytest.mark.parametrize("name", VALUES)
-def test_probes_and_ports_are_those_of_the_service(name: str) -> None:
-    manifests = render(VALUES[name])
-    container = container_of(dict(pods_of(manifests))["shop-shortlist"])
-    assert container["ports"] == [{"name": "http", "containerPort": Settings.model_fields["port"].default}]
-    paths = openapi_document()["paths"]
-    asked = [container[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
-    assert [probe["path"] for probe in asked] == ["/healthz", "/healthz", "/readyz"]
-    assert all(probe["path"] in paths and probe["port"] == "http" for probe in asked)
-    (port,) = manifests["Service", "shop-shortlist"]["spec"]["ports"]
-    assert port == {
-        "name": "http",
-        "port": VALUES[name].get("service", {"port": 8080})["port"],
-        "targetPort": "http",
-    }
 
 
 @needs_helm
@@ -252,40 +224,6 @@ def test_everything_selects_and_names_what_is_there(release: str) -> None:
     asked = manifests["ServiceMonitor", *monitor]["spec"]
     assert asked["selector"]["matchLabels"].items() <= labels.items()
     assert asked["endpoints"][0]["path"] in openapi_document()["paths"]
-
-
-@needs_helm
-def test_pods_have_what_the_values_say_of_them() -> None:
-    values = VALUES["everything"]
-    for _, template in pods_of(render(values)):
-        pod, container = template["spec"], container_of(template)
-        assert template["metadata"]["annotations"].items() >= values["podAnnotations"].items()
-        assert "checksum/addresses" in template["metadata"]["annotations"]
-        assert pod["serviceAccountName"] == "shop-shortlist"
-        assert pod["priorityClassName"] == values["priorityClassName"]
-        assert values["extraVolumes"][0] in pod["volumes"]
-        assert values["extraVolumeMounts"][0] in container["volumeMounts"]
-        assert {"name": "SSL_CERT_FILE", "value": "/etc/authority/ca.crt"} in container["env"]
-    mine = {**PLAIN, "serviceAccount": {"name": "mine"}, "podAnnotations": {"a": "b"}}
-    for values, account in ((PLAIN, None), (mine, "mine")):
-        manifests = render(values)
-        assert not [kind for kind, _ in manifests if kind in {"Ingress", "ServiceAccount"}]
-        assert {template["spec"].get("serviceAccountName") for _, template in pods_of(manifests)} == {account}
-
-
-@needs_helm
-def test_the_ingress_leads_to_the_service() -> None:
-    values = VALUES["everything"]["ingress"]
-    manifests = render(VALUES["everything"])
-    ingress, service = manifests["Ingress", "shop-shortlist"], manifests["Service", "shop-shortlist"]
-    assert ingress["metadata"]["annotations"] == values["annotations"]
-    assert (ingress["spec"]["ingressClassName"], ingress["spec"]["tls"]) == ("nginx", values["tls"])
-    assert [rule["host"] for rule in ingress["spec"]["rules"]] == values["hosts"]
-    for rule in ingress["spec"]["rules"]:
-        (path,) = rule["http"]["paths"]
-        port = {"name": service["spec"]["ports"][0]["name"]}
-        assert path["backend"] == {"service": {"name": service["metadata"]["name"], "port": port}}
-        assert (path["path"], path["pathType"]) == ("/", "Prefix")
 
 
 @needs_helm
@@ -348,13 +286,6 @@ def test_the_rule_of_the_adapter_asks_for_a_metric_and_for_routes_that_exist() -
     paths = {path for path in openapi_document()["paths"] if re.fullmatch(route_pattern(), path)}
     choices = {"/v1/bandits/{bandit}/choose", "/v1/bandits/{bandit}/choose/batch", "/v1/choose/batch"}
     assert paths == choices
-
-
-@needs_helm
-def test_the_autoscaler_asks_for_what_the_adapter_makes() -> None:
-    (metric,) = render(VALUES["everything"])["HorizontalPodAutoscaler", "shop-shortlist"]["spec"]["metrics"]
-    assert metric["pods"]["metric"] == {"name": RULE["name"]["as"]}
-    assert metric["pods"]["target"] == {"type": "AverageValue", "averageValue": "1500000"}
 
 
 BAD: Mapping[str, tuple[dict[str, Any], str]] = {

@@ -19,7 +19,6 @@ from packaging.utils import canonicalize_name
 import shortlist
 from app.api.api_keys import new_key
 from app.platform.settings import Settings
-from openapi_document import openapi_document
 from server import cli
 from service_process import ShortlistProcess, serving
 from store_clients import connect_sync, flush_sync
@@ -36,18 +35,6 @@ STAGES = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
 
 def instructions(stage: str, word: str) -> list[str]:
     return re.findall(rf"^{word} (.*)$", stage, flags=re.MULTILINE)
-
-
-def test_the_image_is_built_in_one_stage_and_run_in_another_by_nobody_special():
-    build, run = STAGES
-    assert "g++" in build
-    assert "g++" not in run
-    assert instructions(run, "USER") == ["10001:10001"]
-    assert not instructions(DOCKERFILE, "ADD")
-    sources = [word for line in instructions(build, "COPY") for word in line.split()[:-1]]
-    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    assert set(sources) == kept
-    assert all((ROOT / source).exists() for source in sources)
 
 
 def test_the_image_has_every_distribution_of_the_project_that_the_service_needs():
@@ -75,9 +62,6 @@ def requirements_of_the_image() -> list[str]:
     extras = re.findall(r"'\.\[([\w,]+)\]'", STAGES[0])[0].split(",")
     optional = (each for extra in extras for each in project["optional-dependencies"][extra])
     return [*project["dependencies"], *optional]
-
-
-SBOM = ROOT / "build/sbom.json"
 
 
 def locked() -> dict[str, str]:
@@ -108,25 +92,9 @@ def test_the_version_of_everything_in_the_image_is_locked():
     assert "-c constraints.txt" in install
 
 
-@pytest.mark.skipif(not SBOM.exists(), reason="`make sbom` was not run")
-def test_the_bill_of_materials_lists_what_is_locked_and_nothing_else():
-    """After a change of what is locked it is made again: `make sbom`."""
-    listed = {canonicalize_name(each["name"]): each for each in json.loads(SBOM.read_text())["components"]}
-    assert listed.keys() >= PROJECTS.keys()
-    others = {
-        name: listed[name]["version"] for name in listed.keys() - PROJECTS.keys() - {"pip", "setuptools"}
-    }
-    assert others == {name: locked()[name] for name in packages_of_the_image()}
-
-
 def test_what_the_image_sets_are_settings():
     (names,) = [re.findall(r"SHORTLIST_(\w+)=", line) for line in instructions(STAGES[1], "ENV")]
     assert {name.lower() for name in names} <= set(Settings.model_fields)
-
-
-def test_the_compose_file_builds_the_image_beside_it():
-    for name in ("web", "worker"):
-        assert (ROOT / SERVICES[name]["build"] / "Dockerfile").exists()
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -149,22 +117,6 @@ def test_commands_and_settings_of_the_compose_file_exist(name: str):
     assert re.fullmatch(r"redis://:\$\{SHORTLIST_REDIS_PASSWORD:\?[^}]+\}@redis:6379", url)
     assert service["depends_on"]["redis"] == {"condition": "service_healthy"}
     assert service["deploy"]["replicas"] == 2
-
-
-def test_the_balancer_asks_the_replicas_and_is_the_proxy_of_the_documents():
-    proxy, replicas = SERVICES["proxy"], SERVICES["web"]["deploy"]["replicas"]
-    names = [f"{COMPOSE['name']}-web-{number}:8080" for number in range(1, replicas + 1)]
-    assert proxy["environment"] == {"SITE": ":8080", "REPLICAS": " ".join(names)}
-    assert proxy["volumes"][0] == "./deploy/proxy/Caddyfile:/etc/caddy/Caddyfile:ro"
-    variables = re.findall(r"{\$(\w+):\S", (ROOT / "deploy/proxy/Caddyfile").read_text())
-    assert sorted(variables) == sorted(proxy["environment"])
-    ports = [service["ports"] for service in SERVICES.values() if "ports" in service]
-    assert all(each.startswith("127.0.0.1:") for of_one in ports for each in of_one)
-
-
-def test_a_setting_that_compose_leaves_empty_is_absent(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SHORTLIST_MILVUS_URI", "")
-    assert Settings().milvus_uri is None
 
 
 def redis_command() -> list[str]:
@@ -240,22 +192,6 @@ def test_commands_settings_and_ports_of_the_manifest_exist(name: str):
     assert "/data" in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
-def test_the_manifest_asks_the_service_where_it_listens():
-    (container,) = PODS["shortlist"]["containers"]
-    port = Settings.model_fields["port"].default
-    assert container["ports"] == [{"containerPort": port}]
-    paths = openapi_document()["paths"]
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["httpGet"]["port"] == port
-        assert container[probe]["httpGet"]["path"] in paths
-    ports = {
-        each["metadata"]["name"]: each["spec"]["ports"][0]["port"]
-        for each in MANIFEST
-        if each["kind"] == "Service"
-    }
-    assert ports == {"shortlist": port, "shortlist-redis": 6379}
-
-
 @pytest.mark.parametrize("name", sorted(PODS))
 def test_every_pod_is_confined(name: str):
     (container,) = PODS[name]["containers"]
@@ -298,11 +234,6 @@ def test_the_compose_file_is_one():
     command = ["docker-compose", "-f", str(ROOT / "docker-compose.yml"), "config", "-q"]
     checked = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
-
-
-@pytest.mark.parametrize("script", ["smoke.sh", "smoke_calls.sh"])
-def test_the_scripts_are_well_formed(script: str):
-    subprocess.run(["bash", "-n", str(ROOT / "deploy" / script)], check=True)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl is installed")

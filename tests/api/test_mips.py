@@ -184,38 +184,6 @@ async def test_a_graph_says_what_it_is(api: Api):
         await api.refused("POST", path, near, loc=["body", "objective"])
 
 
-GOOD: Json = {"query": [1, 2], "vectors": [[1, 2], [3, 4]]}
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    ("change", "loc", "code"),
-    [
-        ({"epsilon": 0}, ["body", "epsilon"], "invalid"),
-        ({"epsilon": -0.1}, ["body", "epsilon"], "invalid"),
-        ({"delta": 0}, ["body", "delta"], "invalid"),
-        ({"delta": 1}, ["body", "delta"], "invalid"),
-        ({"k": 0}, ["body", "k"], "invalid"),
-        ({"k": 1001}, ["body", "k"], "invalid"),
-        ({"method": "adaptive_maybe"}, ["body", "method"], "invalid"),
-        ({"objective": "cosine"}, ["body", "objective"], "invalid"),
-        ({"value_range": [1, 0]}, ["body", "value_range"], "invalid"),
-        ({"value_range": [1]}, ["body", "value_range"], "invalid"),
-        ({"value_range": [1, 2, 3]}, ["body", "value_range"], "invalid"),
-        ({"query": []}, ["body", "query"], "invalid"),
-        ({"query": [1, 2, 3]}, ["body", "query"], "dimension_mismatch"),
-        ({"query": [1, 1e7]}, ["body", "query", 1], "invalid"),
-        ({"vectors": []}, ["body", "vectors"], "invalid"),
-        ({"vectors": [[]]}, ["body", "vectors", 0], "invalid"),
-        ({"vectors": [[1, 2], [3]]}, ["body", "vectors", 1], "dimension_mismatch"),
-        ({"vectors": [[1, 2], [3, "4"]]}, ["body", "vectors", 1, 1], "invalid"),
-        ({"vectors": [[1, 2], [3, None]]}, ["body", "vectors", 1, 1], "invalid"),
-    ],
-)
-async def test_bad_json_is_named(shared: Api, change: Json, loc: list[str | int], code: str):
-    await shared.refused("POST", "/v1/mips", {**GOOD, **change}, loc=loc, code=code)
-
-
 @pytest.mark.rest
 @pytest.mark.parametrize(
     ("params", "size", "loc"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -105,19 +104,6 @@ def test_a_table_becomes_a_catalogue_and_recommendations(client: Client, run: Ru
     assert len(client.choose("home", key="ann", k=5).arms) == 5
 
 
-def test_columns_that_name_and_show_an_item_are_for_people(client: Client, run: Run, tmp_path: Path):
-    lines = ["sku,Artikelname,bild,price"]
-    lines += [f"S{n},Shirt {n},https://x/{n}.jpg,{n % 9}" for n in range(40)]
-    path = tmp_path / "items.csv"
-    path.write_text("\n".join(lines) + "\n")
-    status, said, err = run("shop", path, "--id", "sku", "--encode")
-    assert (status, err) == (0, "")
-    assert list(proposed(said)) == ["price"]
-    assert "  Artikelname: the title of an item for people" in said
-    assert "  bild: the picture of an item for people" in said
-    assert client.get_catalogue("shop").display == Display(title="Artikelname", picture="bild")
-
-
 def test_fields_of_objects_are_columns_and_dates_of_lines_are_none(client: Client, run: Run, tmp_path: Path):
     path = tmp_path / "jobs.ndjson"
     jobs = [
@@ -172,17 +158,6 @@ def test_later_imports_take_the_fields_of_the_catalogue(client: Client, run: Run
         assert words in err
         assert "c4nary" not in err
     assert client.get_catalogue("shop").size == ROWS + 2
-
-
-def test_a_dry_run_proposes_and_makes_nothing(client: Client, run: Run, tmp_path: Path):
-    status, said, _ = run("shop", table(tmp_path / "items.csv"), "--id", "sku", "--encode", "--dry-run")
-    assert status == 0
-    assert proposed(said)["price"]["kind"] == "number"
-    shown = [json.loads(line) for line in said.splitlines() if line.startswith('{"id"')]
-    assert [each["id"] for each in shown] == ["S0", "S1", "S2"]
-    assert shown[1]["metadata"]["sale"] == 1
-    with pytest.raises(NotFound):
-        client.get_catalogue("shop")
 
 
 def test_a_bad_row_makes_no_catalogue(client: Client, run: Run, tmp_path: Path):
@@ -259,90 +234,6 @@ def test_a_refusal_names_all_columns_with_bad_cells(client: Client, run: Run, tm
     assert client.get_catalogue("shop").size == 40
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    ("cells", "found"),
-    [
-        (["12,50 EUR", "13 EUR"], (12.5, "EUR is left out")),
-        (["12,50", "13 €", "9 Euro"], (12.5, "EUR is left out")),
-        (
-            ["12.50 EUR", "13 USD"],
-            ("12.50 EUR", "its numbers are of several units, EUR, USD: they stay texts"),
-        ),
-        (["1.5 kg", "2 kg"], ("1.5 kg", None)),
-        (["12,50", "13"], (12.5, None)),
-    ],
-)
-def test_what_stands_behind_numbers_is_named(
-    client: Client, run: Run, tmp_path: Path, cells: list[str], found: tuple[object, str | None]
-):
-    path, (value, note) = tmp_path / "items.csv", found
-    path.write_text("sku;x;price\n" + "".join(f"S{n};{n};{cells[n % len(cells)]}\n" for n in range(30)))
-    status, said, err = run("shop", path, "--id", "sku", "--encode")
-    assert (status, err) == (0, "")
-    assert dict(client.get_arm("shop", "S0").metadata)["price"] == value
-    notes = [line for line in said.splitlines() if line.startswith("price: ")]
-    assert notes == ([] if note is None else [f"price: {note}"])
-
-
-@pytest.mark.rest
-def test_texts_and_numbers_of_which_nearly_every_row_has_another_are_no_fields(run: Run, tmp_path: Path):
-    """Of 60 names 36 are different, and some come twice; articles are numbered from 1 on.
-
-    Nor is it said that two names differ only in case: in names that says something.
-    """
-    path = tmp_path / "items.csv"
-    rows = [
-        f"S{n},{n % 35} {'Rue' if n else 'rue'},{n + 1},{n % 7},{'a' if n != 5 else 'once'}{n % 2}"
-        for n in range(ROWS)
-    ]
-    path.write_text("sku,street,article,x,kind\n" + "\n".join(rows) + "\n")
-    status, said, _ = run("new", path, "--id", "sku", "--encode", "--dry-run")
-    assert (status, list(proposed(said))) == (0, ["x", "kind"])
-    assert "street: left out, a name or an id: nearly every row has another one" in said
-    assert "article: left out, an id" in said
-    assert "differ only" not in said
-    assert sorted(proposed(said)["kind"]["values"]) == ["a0", "a1"], "and not what is there once"
-
-
-@pytest.mark.rest
-def test_letters_with_accents_are_one_value_however_they_are_written(
-    client: Client, run: Run, tmp_path: Path
-):
-    """As one sign (NFC) or two (NFD), in values, in lists, in objects and in the names of columns."""
-    composed = "Gr\u00f6\u00dfe"
-    names = [composed, unicodedata.normalize("NFD", composed)]
-    path = tmp_path / "items.csv"
-    head = f"sku,{names[1]},kinds"
-    path.write_text(
-        head + "\n" + "".join(f'S{n},{names[n % 2]}{n % 4 // 2},"[""{names[n % 2]}""]"\n' for n in range(40))
-    )
-    status, said, err = run("shop", path, "--id", "sku", "--encode")
-    assert (status, err) == (0, "")
-    fields = proposed(said)
-    assert {name: sorted(each["values"]) for name, each in fields.items()} == {
-        composed: [f"{composed}0", f"{composed}1"], "kinds": [composed]
-    }  # fmt: skip
-    lines = tmp_path / "more.ndjson"
-    lines.write_text(
-        "".join(
-            json.dumps({"sku": f"T{n}", "kinds": [name], "of": {"a": name}}) + "\n"
-            for n, name in enumerate(names)
-        )
-    )
-    assert run("shop", lines, "--id", "sku")[0] == 0
-    metadata = [dict(client.get_arm("shop", f"T{n}").metadata) for n in range(2)]
-    assert metadata == [{"kinds": [composed], "of": {"a": composed}}] * 2
-    # A catalogue that others filled has its own way: it is named, and --tidy joins.
-    rule = {"fields": [{"name": "kind", "kind": "category", "values": [names[1]]}]}
-    client.put_catalogue("other", features=rule)
-    (tmp_path / "t.csv").write_text(f"sku,kind\na,{composed}\nb,{names[1]}\n")
-    status, said, _ = run("other", tmp_path / "t.csv", "--id", "sku", "--tidy")
-    assert status == 0
-    assert "of the catalogue: they differ only in case or blanks" in said
-    assert [client.get_arm("other", arm).metadata["kind"] for arm in "ab"] == [names[1]] * 2
-
-
 def embeddings(path: Path, rows: int = ROWS, rank: int = 5) -> np.ndarray[Any, Any]:
     rng = np.random.default_rng(4)
     found = rng.normal(size=(rows, rank)) * [5, 4, 3, 0.2, 0.1][:rank] @ rng.normal(size=(rank, 12))
@@ -369,22 +260,6 @@ def test_reduce_fits_the_whole_file_without_a_centre(client: Client, run: Run, t
     documents = [client.get_arm("shop", name).metadata for name in ids]
     done = client.upsert_arms("shop", rows, ids=ids, metadata=documents)
     assert done.version == version, "what the command has reduced has the bits of the service"
-
-
-def test_encode_and_reduce_together(client: Client, run: Run, tmp_path: Path):
-    embeddings(tmp_path / "emb.npy")
-    flags = ["--id", "sku", "--features", "emb.npy", "--reduce", 2, "--encode"]
-    status, _said, err = run("shop", table(tmp_path / "items.csv"), *flags)
-    assert (status, err) == (0, "")
-    catalogue = client.get_catalogue("shop")
-    assert catalogue.columns is not None
-    assert catalogue.dim == len(catalogue.columns)
-    assert catalogue.columns[0] == "brand=Aero"
-    columns = [place for place, name in enumerate(catalogue.columns) if name.startswith("embedding")]
-    assert len(columns) == 2
-    features = np.array([arm.features for arm in client.arms("shop")])
-    lengths = np.square(features[:, columns]).sum(axis=1)
-    assert lengths.mean() == pytest.approx(1.0, rel=1e-3), "as of a category, a text and a number"
 
 
 def test_a_catalogue_that_is_made_otherwise_is_left_alone(client: Client, run: Run, tmp_path: Path):

@@ -5,15 +5,13 @@ from __future__ import annotations
 import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 
 import httpx
 import pytest
 
-from service_process import run, serving
 from shortlist_client import Client, Retry
 from shortlist_client.environment import proxy_of
-from shortlist_client.errors import InvalidArgument, ShortlistError
+from shortlist_client.errors import ShortlistError
 
 pytestmark = pytest.mark.rest
 
@@ -61,13 +59,6 @@ def test_the_error_names_the_variable(
     assert "secret" not in error
 
 
-@pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "SSL_CERT_FILE"])
-def test_what_the_address_does_not_need_does_no_harm(variable: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(variable, "/no/such")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    assert "no service answers at" in error_of(NOBODY)
-
-
 class Refusing(BaseHTTPRequestHandler):
     """A proxy that lets nobody through."""
 
@@ -84,13 +75,6 @@ def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
         error = error_of("http://shop.example")
     assert f"through the proxy 127.0.0.1:{proxy.server_port} of the variable http_proxy answers 403" in error
-
-
-def test_entries_of_no_proxy_that_httpx_refuses_are_honoured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setenv("http_proxy", NOBODY)
-    monkeypatch.setenv("no_proxy", "fd00::/8, [::1], 127.0.0.0/8")
-    with serving(tmp_path) as service, Client(service.url) as client:
-        client.health()
 
 
 MATCHES = [
@@ -128,19 +112,3 @@ def test_a_certificate_that_nobody_signed_is_named_as_such():
     client = Client("https://shop.example", http=httpx.Client(transport=httpx.MockTransport(refuse)))
     with pytest.raises(ShortlistError, match=r"is not trusted .* SSL_CERT_FILE"):
         client.health()
-
-
-def test_a_client_of_ones_own_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:1080")
-    with pytest.raises(InvalidArgument):
-        Client()
-    with httpx.Client(trust_env=False) as http:
-        Client(http=http)
-
-
-def test_commands_say_it_in_one_line(tmp_path: Path):
-    words = ("export", "catalogue", "c", "--out", "c.csv", "--url", "http://shop.example")
-    result = run(*words, cwd=tmp_path, all_proxy="socks5://127.0.0.1:1080", no_proxy="fd00::/8")
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("shortlist: the variable all_proxy names a SOCKS proxy")

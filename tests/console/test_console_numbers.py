@@ -18,7 +18,6 @@ from console_browser import Console, console_of
 from node import node
 from service_process import Service, serving
 from shortlist_client import Client
-from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
 
@@ -88,7 +87,6 @@ def test_answers_are_read_with_the_numbers_that_the_service_means(texts: list[st
 
 # A filter as its author wrote it: 1.0 and 1e20 are no integers there.
 FILTER = f'{{"sku":{{"$gte":{BIG}}},"weight":1.0,"far":{{"$lte":1e20}},"debt":{{"$ne":-0.0}}}}'
-SEED = 2**63 - 1
 
 
 @contextmanager
@@ -144,26 +142,3 @@ def test_a_setting_is_edited_without_loss(browser: Browser, tmp_path: Path):
         page = console.open(f"what-if/b?{httpx.QueryParams({'patch': patch})}")
         press(page, "Evaluate", "POST")
         assert patch in sent["evaluations"]
-
-
-@pytest.mark.slow
-def test_a_choice_is_asked_for_without_loss(browser: Browser, tmp_path: Path):
-    with numbered(browser, tmp_path) as (_, console, client, sent):
-        typed = httpx.QueryParams({"filter": f'{{"sku": {BIG + 2}}}', "seed": str(SEED), "k": "1"})
-        page = console.open(f"try/b?{typed}")
-        code = page.locator("pre code").first
-        for way, words in (
-            ("curl", f'"sku":{BIG + 2}'),
-            ("Python", f'filter={{"sku": {BIG + 2}}}'),
-            ("TypeScript", f'"sku": JSON.rawJSON("{BIG + 2}")'),
-        ):
-            page.get_by_role("button", name=way, exact=True).click()
-            expect(code).to_contain_text(words)
-        page.get_by_role("button", name="Choose", exact=True).click()
-        page.get_by_role("heading", name="Chosen").wait_for()
-        assert f'"sku":{BIG + 2}' in sent["choose"]
-        assert f'"seed":{SEED}' in sent["choose"]
-        assert f"seed={SEED}" in page.url
-        wait_until_sync(lambda: client.list_log("b").items, what="the decision is in the log")
-        page.get_by_role("link", name="explain it").click()
-        expect(page.locator("main")).to_contain_text(f'"sku":{BIG + 2}')

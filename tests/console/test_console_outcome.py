@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from console_browser import console_of
 from node import node
-from service_process import Service, serving
+from service_process import serving
 from shortlist_client import Client
 from waiting import wait_until_sync
 
@@ -22,7 +20,6 @@ pytestmark = pytest.mark.rest
 
 OUTCOME = Path(__file__).parents[2] / "app/console/outcome.js"
 GLOBALS = "globalThis.HTMLElement = class {}; globalThis.navigator ??= {}; const DAY = 86_400_000;"
-NEEDS = "no interval below 30 keys; of both groups together that is about"
 
 
 def run(expression: str) -> Any:
@@ -81,30 +78,6 @@ def test_a_difference_is_said_as_a_share_of_the_holdout_and_as_a_number():
     assert "100% more reward than the fixed list of 2 arms" in served["sentence"]
     served = told(report(0.2, 0.1, [0.05, 0.15]), holdout={"share": 0.2, "serve": "candidates"})
     assert "100% more reward than your list" in served["sentence"]
-
-
-def test_what_cannot_be_told_says_how_many_decisions_a_difference_takes():
-    """Intervals shrink with the root of the decisions: a half width of .03 is .01 after 9 times as many."""
-    found = told(report(0.11, 0.1, [-0.02, 0.04]))
-    assert "between 20% less and 40% more reward (95%)" in found["sentence"]
-    takes = "To tell a difference of 5% and of 10% takes some 36,000 and 9,000 decisions in all."
-    assert f"{takes} There are 1,000." in found["sentence"]
-    keys = told(
-        report(0.11, 0.1, [-0.02, 0.04], unit="key", decisions=1_500, as_of_decisions=1_024, next_look=2_048)
-    )
-    assert "takes some 66,000 and 16,000 decisions in all. There are 1,500." in keys["sentence"]
-    assert keys["numbers"].endswith("of the first 1,024 of 1,500 decisions, anew at 2,048.")
-    alike = told(report(0.1, 0.1, [-0.02, 0.02]))
-    assert "takes some 16,000 and 4,000 decisions" in alike["sentence"], "whatever the difference was"
-
-
-def test_without_an_interval_the_sentence_says_why():
-    warnings = [f"policy: {NEEDS} 43", f"holdout: {NEEDS} 1,100"]
-    found = told(report(0.11, 0.1, None, warnings=warnings))
-    assert found["sentence"].endswith(f"the holdout has {NEEDS} 1,100.")
-    assert "no decision is in the log" in told(report(None, None, None, decisions=0))["sentence"]
-    assert "one of the groups has no decision" in told(report(0.1, None, None))["sentence"]
-    assert "no holdout" in told(report(0.1, None, None), holdout=None)["sentence"]
 
 
 def row(time: int, value: float, *, arms: int = 1, version: int = 1, reward_after: int = 1) -> dict[str, Any]:
@@ -178,65 +151,6 @@ def test_the_screen_says_first_whether_it_is_better(browser: Browser, tmp_path: 
         console.check()
 
 
-def test_what_changed_is_one_feed(browser: Browser, tmp_path: Path):
-    """Settings, a quota, arms between two decisions, and what needs attention, each under its kind."""
-    with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
-        client.put_catalogue("c", dim=1)
-        client.upsert_arms("c", [[1.0], [2.0]], ids=["a", "b"])
-        client.put_bandit("b", catalogue="c", policy="sub_ts", log={})
-        for arm in ("d", "e"):
-            client.choose_batch("b", [{}] * 10)  # too few for traffic to be told of
-            client.upsert_arms("c", [[3.0]], ids=[arm])
-            client.choose("b")
-        client.patch_bandit("b", exploration=0.5)
-        client.put_quota("b", "few", start=datetime(2026, 1, 1, tzinfo=UTC), arm="a", most=10)
-        wait_until_sync(lambda: len(list(client.log("b"))) == 22, what="all decisions are in the log")
-        rows = list(client.log("b"))
-        times = [
-            now.time for before, now in pairwise(rows) if before.catalogue_version != now.catalogue_version
-        ]
-        assert len(times) == 2
-        page = console.open("bandits/b/versions")
-        feed = page.get_by_role("region", name="Changes").locator("tbody tr")
-        for kind, count, text in (
-            ("settings", 2, "exploration"),
-            ("arms", 2, "arms of c"),
-            ("quota", 1, "quota few"),
-            ("traffic", 1, "the first decision"),
-        ):
-            page.get_by_label("Show").select_option(kind)
-            expect(feed).to_have_count(count)
-            expect(feed.filter(has_text=text).first).to_be_visible()
-        page.get_by_label("Show").select_option("move")
-        expect(page.locator(".empty")).to_contain_text("Nothing of this kind is kept.")
-        page.get_by_label("Show").select_option("")
-        expect(feed).to_have_count(6)
-        shown = feed.locator("td:first-child").all_inner_texts()
-        times = [datetime.strptime(each, "%d.%m.%Y, %H:%M:%S").replace(tzinfo=UTC) for each in shown]
-        assert times == sorted(times, reverse=True)  # the newest first; the quota began long ago
-        console.check()
-
-
-def test_traffic_is_told_where_it_rises_or_falls_by_far(browser: Browser, shop_service: Service):
-    with console_of(browser, shop_service) as console:
-
-        def daily(route: Any) -> None:
-            counts = [3, 100, 110, 300, 290, 0, 0, 5]
-            buckets = [
-                {"from": 86_400_000 * n, "groups": [{"group": "policy", "decisions": count}]}
-                for n, count in enumerate(counts)
-            ]
-            route.fulfill(json={**route.fetch().json(), "buckets": buckets})
-
-        console.page.route("**/report?*bucket_s*", daily)
-        page = console.open("bandits/shop-window/versions?kind=traffic")
-        feed = page.get_by_role("region", name="Changes").locator("tbody tr")
-        expect(feed).to_have_count(3)
-        expect(feed.filter(has_text="rose from 110 to 300 decisions")).to_have_count(1)
-        expect(feed.filter(has_text="fell from 290 to 0 decisions")).to_have_count(1)
-        console.check()
-
-
 def test_holdout_log_and_reward_are_changed_by_forms(browser: Browser, tmp_path: Path):
     with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
         client.put_catalogue("c", dim=1)
@@ -282,36 +196,6 @@ def test_holdout_log_and_reward_are_changed_by_forms(browser: Browser, tmp_path:
         expect(form.get_by_label("New value, as JSON")).to_be_visible()
         expect(form.get_by_label("Keep a log")).to_be_hidden()
         console.check()
-
-
-def test_the_next_step_and_the_cost_of_a_holdout_follow_from_the_report():
-    better, worse, none = (
-        report(policy, 0.1, interval)
-        for policy, interval in ((0.131, [0.012, 0.048]), (0.05, [-0.08, -0.02]), (0.11, None))
-    )
-    owner, reports = json.dumps(bandit(id="b")), json.dumps([better, worse, none])
-    pair = f"[nextStep({owner}, each, []).parts.join('/'), costOf({owner}, each)]"
-    texts = run(f"{reports}.map((each) => {pair})")
-    cost = "The holdout has cost about 3.1 reward: its 100 decisions would have earned so much more."
-    assert texts == [["what-if/b", cost], ["bandits/b/explore", ""], ["bandits/b/explore", ""]]
-    step = f"nextStep({owner}, {json.dumps(better)}, ['no rewards for an hour'])"
-    assert run(step)["parts"] == ["bandits", "b", "versions"]
-    without = run(f"nextStep({json.dumps(bandit(id='b', holdout=None))}, {json.dumps(none)}, [])")
-    assert without["query"]["set"] == "holdout"
-
-
-def test_of_a_shadow_it_is_said_how_far_the_policy_agrees():
-    agreement = {"decisions": 1_200, "same_first": 0.42, "overlap": 0.61}
-    shadow = {**report(None, 0.1, None), "agreement": agreement}
-    rule = {"share": 1, "serve": "candidates"}
-    found = told(shadow, holdout=rule)
-    assert found["word"] == "in the shadow"
-    assert found["sentence"].endswith(
-        "The policy would have begun with the same arm in 42% of 1,200 decisions; "
-        "61% of the arms are in both lists."
-    )
-    step = run(f"nextStep({json.dumps(bandit(id='b', holdout=rule))}, {json.dumps(shadow)}, [])")
-    assert step["query"] == {"set": "holdout", "to": '{"share": 0.5}'}
 
 
 def test_shares_that_changed_are_compared_each_by_itself():

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, expect
 
 from app.api.api_keys import new_key
 from console_browser import Console, console_of
@@ -118,27 +117,6 @@ def test_every_page_of_the_shop_is_whole_accessible_and_fits(
             go(page, address)
             finished(page, name)
             check_looks(console, name, looks)
-        console.check()
-
-
-def test_every_page_of_an_empty_service_says_what_to_do(browser: Browser, empty: Service):
-    with console_of(browser, empty) as console:
-        page = console.open("")
-        for words in ("Load the example shop", "Make a catalogue", "Make a bandit"):
-            page.get_by_role("button", name=words).wait_for()
-        for address in (
-            "try",
-            "bandits",
-            "catalogues",
-            "keys",
-            "decisions",
-            "what-if",
-            "queries",
-            "campaigns",
-        ):
-            go(page, address)
-            page.locator(".empty").first.wait_for()
-            assert page.locator(".problem").count() == 0, address
         console.check()
 
 
@@ -339,162 +317,6 @@ def test_a_decision_is_explained(browser: Browser, shop_service: Service):
         console.check()
 
 
-def test_cells_of_the_overview_say_that_they_load_and_bandits_are_read_together(
-    browser: Browser, tmp_path: Path
-):
-    with serving(tmp_path) as service, Client(service.url) as client:
-        client.put_catalogue("c", dim=1)
-        client.upsert_arms("c", [[1.0], [-1.0]], ids=["a", "b"])
-        for number in range(9):
-            client.put_bandit(f"b{number}", catalogue="c", policy="sub_ts", log={}, holdout={"share": 0.5})
-            client.choose(f"b{number}")
-        held, reports, catalogues = list[Route](), count(1), list[Route]()
-        with console_of(browser, service) as console:
-            page = console.page
-            page.route("**/v1/catalogues/c", lambda route: (catalogues.append(route), route.continue_()))
-            page.route("**/report?*", lambda route: held.append(route))  # noqa: PLW0108 - it must be a function
-            with page.expect_request(lambda request: "/report?" in request.url and next(reports) == 4):
-                console.open("")
-            expect(page.locator("td .loading")).to_have_count(9 * 4)
-            page.unroute("**/report?*")
-            for route in held:
-                route.continue_()
-            expect(page.locator("td .loading")).to_have_count(0)
-            assert len(catalogues) == 1
-            console.check()
-
-
-def test_what_people_share_is_shown_and_fitted_anew_where_there_is_a_prior(browser: Browser, tmp_path: Path):
-    with serving(tmp_path) as service, Client(service.url) as client:
-        client.put_catalogue("c", dim=3)
-        client.upsert_arms("c", [[1.0, n % 4, n % 3] for n in range(12)], ids=[f"a{n}" for n in range(12)])
-        client.put_bandit("learned", catalogue="c", policy="sub_ts", scope="per_key")
-        client.put_bandit("plain", catalogue="c", policy="sub_ts", scope="per_key", prior="plain")
-        with console_of(browser, service) as console:
-            page = console.open("bandits/plain")
-            page.get_by_role("link", name="Does it explore?").wait_for()
-            expect(page.get_by_role("link", name="What people share")).to_have_count(0)
-            page = console.open("bandits/learned")
-            page.get_by_role("link", name="What people share").click()
-            page.get_by_text("none yet: fewer than five keys have rewards").wait_for()
-            client.observe(
-                "learned",
-                [
-                    {"id": f"{key}-{arm}", "key": f"u{key}", "arm": f"a{arm}", "value": (key + arm) % 4}
-                    for key in range(12)
-                    for arm in range(6)
-                ],
-                wait=True,
-            )
-            page.get_by_role("button", name="Fit it now").click()
-            expect(page.locator("sl-bars svg")).to_have_count(2)
-            assert page.locator(".problem").count() == 0
-            prior = client.get_prior("learned")
-            assert prior.keys == 12
-            page.locator("summary", has_text="All of it").click()
-            rows = page.locator("details table").filter(has_text="differs by").locator("tbody tr:visible")
-            expect(rows).to_have_count(len(prior.mean))
-            assert re.findall(r"\[object|undefined|NaN", page.locator("main").inner_text()) == []
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            assert axe_finds(page) == []
-            console.check()
-
-
-@pytest.mark.slow
-def test_which_places_of_a_list_are_looked_at(browser: Browser, tmp_path: Path):
-    with serving(tmp_path) as service, Client(service.url) as client:
-        client.put_catalogue("c", dim=2)
-        client.upsert_arms("c", [[1.0, n % 3] for n in range(8)], ids=[f"a{n}" for n in range(8)])
-        client.put_bandit("b", catalogue="c", policy="sub_ts", scope="per_key", position="auto")
-        liked = [
-            {"id": f"{key}-{n}", "key": f"u{key}", "arm": f"a{n}", "value": 0.2 + n / 20}
-            for key in range(8)
-            for n in range(8)
-        ]
-        client.observe("b", liked, wait=True)
-        client.refresh_prior("b")
-        for number in range(40):
-            choice = client.choose("b", key=f"u{number % 8}", k=3, seed=number)
-            for place, arm in enumerate(choice.arms):
-                client.reward(choice.decision, 0.5 / (1 + place), arm=arm.id, wait=True)
-        client.refresh_prior("b")
-        places = client.list_arm_effects("b").places
-        assert places is not None
-        assert len(places) == 3
-        with console_of(browser, service) as console:
-            page = console.open("bandits/b/prior")
-            panel = page.locator("section", has=page.get_by_role("heading", name="Which places of a list"))
-            rows = panel.locator("tbody tr")
-            expect(rows).to_have_count(3)
-            for number, (row, p) in enumerate(zip(rows.all(), places, strict=True), start=1):
-                cells = row.locator("td").all_inner_texts()
-                assert cells[0] == str(number)
-                assert float(cells[1].replace(",", ".")) == pytest.approx(p, abs=0.01)
-            assert axe_finds(page) == []
-            console.check()
-
-
-@pytest.mark.slow
-def test_which_arms_do_better_or_worse_than_they_look(browser: Browser, tmp_path: Path):
-    effects = {f"a{n}": (-1) ** n * (1.0 + n / 10) for n in range(8)}
-    with serving(tmp_path) as service, Client(service.url) as client:
-        client.put_catalogue("c", dim=2, display={"title": "name", "picture": "image"})
-        client.upsert_arms(
-            "c",
-            [[1.0, n % 3] for n in range(8)],
-            ids=list(effects),
-            metadata=[{"name": f"Film {n}", "image": f"https://images.example/{n}.svg"} for n in range(8)],
-        )
-        for name, setting in (("with", "auto"), ("without", "off")):
-            client.put_bandit(name, catalogue="c", policy="sub_ts", scope="per_key", arm_effects=setting)
-        for turn in range(3):
-            seen = [
-                {"id": f"{turn}-{key}-{arm}", "key": f"u{key}", "arm": arm, "value": effect}
-                for key in range(8)
-                for arm, effect in effects.items()
-            ]
-            client.observe("with", seen, wait=True)
-            client.refresh_prior("with")
-        client.delete_arms("c", ["a6"])  # its sums stay for a while, but it is not listed
-        with console_of(browser, service) as console:
-            page = console.open("bandits/without/prior")
-            page.get_by_role("heading", name="What people have in common").wait_for()
-            expect(page.get_by_role("heading", name="than they look")).to_have_count(0)
-            square = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
-            page = console.open("bandits/with/prior")
-            page.route(
-                "https://images.example/*",
-                lambda route: route.fulfill(body=square, content_type="image/svg+xml"),
-            )
-            page.reload()
-            for order, word in (("largest", "better"), ("smallest", "worse")):
-                items = client.list_arm_effects("with", order=order, limit=10).items
-                items = [each for each in items if (each.effect > 0) == (order == "largest")]
-                assert len(items) == (3 if order == "largest" else 4)
-                panel = page.locator(
-                    "section", has=page.get_by_role("heading", name=f"do {word} than they look")
-                )
-                rows = panel.locator("tbody tr")
-                expect(rows).to_have_count(len(items))
-                for row, item in zip(rows.all(), items, strict=True):
-                    title = f"Film {item.arm[1:]}"
-                    cells = row.locator("td").all_inner_texts()
-                    assert cells[0].strip() == title
-                    assert float(cells[1].replace("−", "-").replace(",", ".")) == pytest.approx(
-                        item.effect, rel=5e-3
-                    )
-                    assert cells[3] == str(round(item.weight))
-                    expect(row.locator("img")).to_have_count(1)
-            page.get_by_role("link", name="Film 4").click()
-            page.get_by_role("heading", name="Film 4").or_(page.get_by_text("a4")).first.wait_for()
-            go(page, "bandits/with/prior")
-            page.get_by_role("link", name="Film 4").wait_for()
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            assert axe_finds(page) == []
-            console.hosts.remove("images.example")
-            console.check()
-
-
 def test_the_service_may_go_and_come_back_and_what_was_typed_stays(browser: Browser, tmp_path: Path):
     data = tmp_path / "data"
     with serving(tmp_path, data_dir=data) as service:
@@ -615,17 +437,3 @@ def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path:
                     "[window.ran ?? null, document.querySelectorAll('img, main script').length]"
                 ) == [None, 0]
             console.check()
-
-
-def test_the_first_page_asks_for_little_and_is_kept(browser: Browser, shop_service: Service):
-    with console_of(browser, shop_service) as console:
-        page = console.open("")
-        first = page.evaluate(
-            "performance.getEntriesByType('resource').filter(e => e.name.includes('/console')).length"
-        )
-        assert first <= 30  # with the modules of all other pages, which come after a second
-        page.reload()
-        console.shown()
-        script = """performance.getEntriesByType('resource').filter(e => e.name.includes('/console/'))
-            .reduce((sum, e) => sum + (e.transferSize > 400 ? e.transferSize : 0), 0)"""
-        assert page.evaluate(script) == 0, "files that have not changed are not sent again"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 from test_console_pages import LOOKS, OTHER_LOOKS, Look, check_looks, go
@@ -117,87 +115,6 @@ def test_a_quota_is_made_changed_and_deleted(browser: Browser, furnished: Servic
         page.get_by_role("button", name="Delete films-of-4").click()
         expect(quotas.locator("tbody tr", has_text="films-of-4")).to_have_count(0)
         assert "films-of-4" not in {each.id for each in client.list_quotas("home").items}
-        console.check()
-
-
-@pytest.mark.slow
-def test_a_filter_says_why_it_lets_in_nothing_as_the_service_does(browser: Browser, furnished: Service):
-    with console_of(browser, furnished) as console:
-        page = console.open("catalogues/films")
-        page.get_by_text("Build the filter").click()
-        page.get_by_role("button", name="Add a condition").click()
-        condition = page.get_by_role("group", name="Condition")
-        for field, value, words in (
-            ("genre", "7", "`genre` is text in 60 arms, and the filter compares it with a number"),
-            ("campaign", "seven", "`campaign` is a number in 60 arms, and the filter compares it with text"),
-        ):
-            page.get_by_label("Filter", exact=True).fill(
-                f'{{"{field}": {value if value == "7" else chr(34) + value + chr(34)}}}'
-            )
-            page.get_by_label("Filter", exact=True).blur()
-            expect(condition.locator(".error")).to_have_text(words)
-            expect(page.locator(".builder")).to_contain_text("No arm matches: ")
-            body = {"query": [0.0] * 4, "filter": {field: 7 if value == "7" else value}}
-            told = httpx.post(f"{furnished.url}/v1/catalogues/films/mips", json=body).json()
-            assert told["errors"] == [{"loc": ["body", "filter", field], "message": words}]
-            page.get_by_role("button", name="Show arms").click()
-            expect(page.locator(".form-problem .problem")).to_contain_text(words)
-        console.check()
-
-
-@pytest.mark.slow
-def test_policies_are_compared_in_one_chart_and_an_evaluation_is_cancelled(
-    browser: Browser, furnished: Service
-):
-    with console_of(browser, furnished) as console, Client(furnished.url) as client:
-        page = console.open("what-if/plain")
-        page.get_by_role("button", name="every policy with probabilities").click()
-        page.get_by_role("button", name="Evaluate").click()
-        expect(page.get_by_role("heading", name="Would the log support it?")).to_be_visible()
-        bars = page.locator("sl-bars").first
-        expect(bars.locator("text.name")).to_have_count(4)
-        value = client.evaluate("plain", {"policy": "epsilon_greedy", "epsilon": 0.05}).estimates
-        dr = {each.estimator: each.value for each in value}["dr"]
-        estimates = page.locator(
-            "section", has=page.get_by_role("heading", name=re.compile("^epsilon_greedy"))
-        )
-        expect(estimates.get_by_role("region", name="Estimates")).to_contain_text(
-            f"{dr:.3f}".replace(".", ",")
-        )
-
-        def slow(route):  # type: ignore[no-untyped-def]
-            route.fulfill(
-                json={
-                    "id": "x",
-                    "created": 0,
-                    "state": "running",
-                    "progress": {"decisions": 5, "of": 10},
-                    "error": None,
-                    "result": None,
-                }
-            )
-
-        page.route(
-            re.compile(r"/evaluations/[^/?]+$"),
-            lambda route: slow(route) if route.request.method == "GET" else route.continue_(),
-        )
-        page.get_by_role("button", name="Evaluate").click()
-        page.get_by_text("5 of 10 decisions").or_(page.get_by_text("5 von 10")).first.wait_for()
-        page.get_by_role("button", name="Cancel").click()
-        page.get_by_text("Cancelled: nothing was changed.").wait_for()
-        assert client.list_evaluations("plain").items == () or all(
-            each.state != "running" for each in client.list_evaluations("plain").items
-        )
-
-
-@pytest.mark.slow
-def test_what_a_key_has_had_is_shown(browser: Browser, furnished: Service):
-    found = httpx.get(f"{furnished.url}/v1/bandits/home/learners/user-7/exposures").json()["items"]
-    with console_of(browser, furnished) as console:
-        page = console.open("keys/home/user-7")
-        had = page.get_by_role("region", name="Had")
-        expect(had.locator("tbody tr")).to_have_count(len(found))
-        expect(had.locator("tbody tr").first).to_contain_text(f"Film number {found[0]['arm'][1:]}")
         console.check()
 
 

@@ -199,37 +199,6 @@ def test_the_last_decisions_are_the_newest_rows_of_the_log(browser: Browser, fur
 
 
 @pytest.mark.slow
-def test_a_line_has_gaps_where_nothing_was_decided_and_points_tell_of_how_many(
-    browser: Browser, furnished: Service
-):
-    with console_of(browser, furnished) as console:
-
-        def gapped(route: Any) -> None:
-            asked = httpx.URL(route.request.url).params
-            begin, end = int(asked["from"]), int(asked["to"])
-            buckets = [
-                {
-                    "from": begin + n * (end - begin) // 8,
-                    "groups": [{"group": "policy", "decisions": d, "rewarded": d, "mean_reward": 1.0}]
-                    * (d > 0),
-                }
-                for n, d in enumerate([2_000, 2_000, 0, 0, 1, 0, 50, 2_000])
-            ]
-            route.fulfill(json={**route.fetch().json(), "buckets": buckets})
-
-        console.page.route("**/report?*bucket_s*", gapped)
-        page = console.open("bandits/plain")
-        chart = page.locator("sl-lines").first
-        expect(chart.locator("circle.dot")).to_have_count(5)
-        expect(chart.locator("polyline.line")).to_have_count(2)
-        expect(chart.locator("line.alone")).to_have_count(1)  # the band of a point without neighbours
-        sizes = [float(dot.get_attribute("r")) for dot in chart.locator("circle.dot").all()]
-        paleness = [float(dot.get_attribute("opacity")) for dot in chart.locator("circle.dot").all()]
-        assert sizes[0] == sizes[1] == sizes[4] > sizes[3] > sizes[2]
-        assert paleness[0] == 1.0 > paleness[3] > paleness[2]
-
-
-@pytest.mark.slow
 def test_a_page_reads_the_log_twice_at_most_for_its_first_numbers(browser: Browser, furnished: Service):
     """Once for what is known now, and once for what was known at all earlier times together; later looks ask
     for one report more each.
@@ -250,20 +219,3 @@ def test_a_page_reads_the_log_twice_at_most_for_its_first_numbers(browser: Brows
             pass  # the look after the one that has seen the new decision
         assert all("bucket_s" in each for each in reports[1 + len(looks) :])
         console.check()
-
-
-@pytest.mark.slow
-def test_one_choice_and_batches_have_a_p99_of_their_own(browser: Browser, furnished: Service):
-    metrics = """
-shortlist_request_seconds_bucket{route="/v1/bandits/{bandit}/choose",le="0.001"} 990
-shortlist_request_seconds_bucket{route="/v1/bandits/{bandit}/choose",le="0.002"} 1000
-shortlist_request_seconds_bucket{route="/v1/bandits/{bandit}/choose",le="+Inf"} 1000
-shortlist_request_seconds_bucket{route="/v1/bandits/{bandit}/choose/batch",le="0.002"} 0
-shortlist_request_seconds_bucket{route="/v1/bandits/{bandit}/choose/batch",le="2"} 500
-shortlist_request_seconds_bucket{route="/v1/bandits/{bandit}/choose/batch",le="+Inf"} 500
-"""
-    with console_of(browser, furnished) as console:
-        console.page.route("**/metrics", lambda route: route.fulfill(body=metrics))
-        page = console.open("")
-        expect(page.locator(".tile", has_text="One choice, p99").locator("strong")).to_have_text("1 ms")
-        expect(page.locator(".tile", has_text="A batch, p99").locator("strong")).to_contain_text("1,98")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from redis import Redis, WatchError
+from redis import Redis
 
 from app.storage.embedded.server import EmbeddedServer
 from examples import mini
@@ -184,23 +184,6 @@ def test_a_kill_costs_nothing_and_counts_nothing_twice(
     assert learner(http, "ann")["theta"] == [2.0 / (1 + RIDGE), 0.0, 0.0, 0.0]
 
 
-class Overtaken(Redis):
-    """A store of which another worker has folded the log by the time that this one reads a learner."""
-
-    def hgetall(self, name: Any) -> Any:
-        with Redis(connection_pool=self.connection_pool) as other:
-            assert mini.fold(other) == 1
-        return super().hgetall(name)
-
-
-def test_of_two_workers_one_folds(http: TestClient, store_url: str):
-    put(http, np.eye(DIM))
-    reward(http, choose(http, "ann", DIM)["decision"], "arm-0", 1.0)
-    with Overtaken.from_url(store_url) as overtaken, pytest.raises(WatchError):
-        mini.fold(overtaken)
-    assert learner(http, "ann")["observations"] == 1
-
-
 def test_a_token_that_is_altered_or_expired_teaches_nothing(http: TestClient, store: Redis):
     put(http, np.eye(DIM))
     token = choose(http, "ann", 1)["decision"]
@@ -240,37 +223,6 @@ def test_bad_input_is_refused_and_changes_nothing(http: TestClient, store: Redis
     assert before == (store.dbsize(), store.hgetall("mini:arms:films"), store.hgetall("mini:versions"))
 
 
-def test_a_graph_proposes_the_best_arms_of_many(store: Redis):
-    """Of 200 queries the best arm is missed at most 4 times; with this seed at most once."""
-    rng = np.random.default_rng(2)
-    features = rng.standard_normal((mini.SCANNED + 1_000, 16))
-    rows: Any = {f"arm-{row}": each.tobytes() for row, each in enumerate(features)}
-    store.hset("mini:arms:films", mapping=rows)
-    store.hset("mini:versions", "films", 1)
-    arms = mini.read_arms(store, "films")
-    assert arms.graph is not None
-    missed = 0
-    for query in rng.standard_normal((200, 16)):
-        found = arms.search(query, 3)
-        scores = features @ query
-        assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)
-        assert all(np.isclose(scores[int(each["id"][4:])], each["score"]) for each in found)
-        missed += found[0]["id"] != f"arm-{scores.argmax()}"
-    assert missed <= 4
-
-
-def test_a_draw_has_the_posterior():
-    """20,000 draws: a mean or covariance is off by 0.05, 7 deviations, with a chance below 1e-9."""
-    rng = np.random.default_rng(3)
-    x = rng.standard_normal((30, 3))
-    found = mini.Learner(x.T @ x, x.T @ rng.standard_normal(30), 30)
-    precision, theta = found.posterior(RIDGE)
-    draws = np.array([found.draw(RIDGE, 2.0, rng.standard_normal(3)) for _ in range(20_000)])
-    whitened = (draws - theta) @ np.linalg.cholesky(precision) / 2.0
-    assert np.allclose(whitened.mean(axis=0), 0, atol=0.05)
-    assert np.allclose(np.cov(whitened.T), np.eye(3), atol=0.07)
-
-
 def test_it_has_at_most_300_lines_and_its_page_goes_through_all_of_them():
     text = (ROOT / "examples/mini.py").read_text()
     assert len(text.splitlines()) <= 300
@@ -278,11 +230,3 @@ def test_it_has_at_most_300_lines_and_its_page_goes_through_all_of_them():
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     parts = [node.name for node in ast.parse(text).body if isinstance(node, kinds)]
     assert [name for name in parts if f"`{name}`" not in page] == []
-
-
-def test_it_starts_a_store_of_its_own():
-    serve = "import examples.mini as m; m.uvicorn.run = lambda app, port: print(app.title); m.main()"
-    run = subprocess.run(
-        [sys.executable, "-c", serve], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (run.returncode, run.stdout) == (0, "Shortlist in 300 lines\n"), run.stderr

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from examples import shop
-from examples.service import StartError, temporary_service
+from examples.service import temporary_service
 from shortlist_client import Client
 
 pytestmark = pytest.mark.rest
@@ -46,15 +46,6 @@ def test_as_many_come_into_question_as_the_books_say(pages: list[shop.Page]) -> 
     assert len({page.eligible for page in pages}) > 50
 
 
-def test_it_learns_what_is_liked(pages: list[shop.Page]) -> None:
-    assert sum(page.liked for page in pages[-shop.PART :]) / shop.PART > 0.5
-
-
-def test_it_says_so(pages: list[shop.Page], capsys: pytest.CaptureFixture[str]) -> None:
-    assert shop.print_summary(pages)
-    assert "   0 articles shown out of stock" in capsys.readouterr().out
-
-
 def test_a_page_that_breaks_a_rule_shows(pages: list[shop.Page], capsys: pytest.CaptureFixture[str]) -> None:
     """Broken variants."""
     page = pages[0]
@@ -69,14 +60,3 @@ def test_a_page_that_breaks_a_rule_shows(pages: list[shop.Page], capsys: pytest.
     ):
         assert not shop.print_summary([wrong])
         assert "   1 " in capsys.readouterr().out
-
-
-def test_a_service_that_does_not_start_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken() -> None:
-        raise StartError("out of order")
-
-    monkeypatch.setattr(shop, "temporary_service", broken)
-    assert shop.main() == 1
-    assert "out of order" in capsys.readouterr().err

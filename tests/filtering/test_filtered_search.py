@@ -271,20 +271,6 @@ def test_an_answer_of_the_index_is_not_called_exact():
     assert view.search_exact(np.ones(8), 1, NO_ROWS).exact
 
 
-def test_an_index_that_finds_too_few_leaves_the_search_to_an_exact_one():
-    """Asked for the best two of a filter that its forty best arms do not match."""
-    index, snapshot = shop(2_000)
-    query = np.random.default_rng(1).normal(size=8)
-    best = [snapshot.id_of(row) for row in brute(snapshot, snapshot.table.live_rows, query, 40)]
-    index.describe(best, [([], {"even": False})] * 40)
-    snapshot = index.snapshot()
-    eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
-    assert snapshot.proposing is not None
-    found = searched(IndexSearch(eligible, snapshot.proposing, 10), snapshot, eligible).search(query, 2)
-    assert found.rows.tolist() == brute(snapshot, eligible.rows, query, 2)
-    assert found.exact
-
-
 def test_a_new_filter_of_few_arms_takes_no_memory_for_the_others():
     """A byte for each arm would be 60,000."""
     snapshot = numbered(60_000)

@@ -44,35 +44,15 @@ def test_both_and_and_or_and_not_are_those_of_logic(one, other, document):
 
 
 OPERAND = "must be a string, a number or a boolean"
-
-
 ORDER = "must be a number or a string"
-
-
 INTEGER = "must be an integer of at most 64 bits"
-
-
 OBJECT = "must be an object with at least one field"
-
-
 OPERATOR = "must be an object with at least one operator"
-
-
 NAME = "the name of a field must have 1 to 256 characters"
-
-
 ON_FILTERS = "unknown operator; filters have $and, $not, $or"
-
-
 ON_FIELDS = "unknown operator; fields have $eq, $exists, $gt, $gte, $in, $lt, $lte, $ne, $nin, $not"
-
-
 MEMBERS = "must be a list of 1 to 1000 values"
-
-
 LIST = "must be a list of at least one filter"
-
-
 DEEP = "$and, $or and $not must not be nested more than 5 deep"
 
 
@@ -82,50 +62,35 @@ def nested(depth, inner):
 
 REFUSED = [
     (None, (), OBJECT),
-    ([], (), OBJECT),
     ("secret", (), OBJECT),
     ({"$secret": 1}, ("?",), ON_FILTERS),
-    ({"$gt": 1}, ("?",), ON_FILTERS),
     ({"": 1}, ("?",), NAME),
     ({"x" * 257: 1}, ("?",), NAME),
     ({"a": {}}, ("a",), OPERATOR),
     ({"a": {"$secret": 1}}, ("a", "?"), ON_FIELDS),
-    ({"a": {"secret": 1}}, ("a", "?"), ON_FIELDS),
     ({"a": {"$and": []}}, ("a", "?"), ON_FIELDS),
     ({"a": None}, ("a",), OPERAND),
-    ({"a": [1]}, ("a",), OPERAND),
     ({"a": {"$eq": [1]}}, ("a", "$eq"), OPERAND),
-    ({"a": {"$ne": {"b": 1}}}, ("a", "$ne"), OPERAND),
     ({"a": math.nan}, ("a",), "must be a finite number"),
-    ({"a": {"$lt": math.inf}}, ("a", "$lt"), "must be a finite number"),
     ({"a": {"$in": [1, math.nan]}}, ("a", "$in", 1), "must be a finite number"),
     ({"a": 2**64}, ("a",), INTEGER),
     ({"a": {"$gt": -(2**63) - 1}}, ("a", "$gt"), INTEGER),
     ({"a": {"$gt": True}}, ("a", "$gt"), ORDER),
-    ({"a": {"$lte": None}}, ("a", "$lte"), OPERAND),
     ({"a": {"$lte": [1]}}, ("a", "$lte"), OPERAND),
     ({"a": "x" * 8_193}, ("a",), "must not be longer than 8192 characters"),
     ({"a": {"$in": ["x" * 8_193]}}, ("a", "$in", 0), "must not be longer than 8192 characters"),
     ({"a": {"$in": []}}, ("a", "$in"), MEMBERS),
-    ({"a": {"$nin": []}}, ("a", "$nin"), MEMBERS),
-    ({"a": {"$in": "secret"}}, ("a", "$in"), MEMBERS),
     ({"a": {"$in": [1] * 1_001}}, ("a", "$in"), MEMBERS),
     ({"a": {"$in": [1, [2]]}}, ("a", "$in", 1), OPERAND),
-    ({"a": {"$nin": [None]}}, ("a", "$nin", 0), OPERAND),
     ({"a": {"$exists": 1}}, ("a", "$exists"), "must be true or false"),
     ({"a": {"$not": 1}}, ("a", "$not"), OPERATOR),
-    ({"a": {"$not": {}}}, ("a", "$not"), OPERATOR),
     ({"a": {"$not": {"$gt": True}}}, ("a", "$not", "$gt"), ORDER),
     ({"$and": []}, ("$and",), LIST),
-    ({"$or": []}, ("$or",), LIST),
     ({"$or": {"a": 1}}, ("$or",), LIST),
     ({"$or": [{"a": 1}, {}]}, ("$or", 1), OBJECT),
-    ({"$or": [{"a": 1}, "secret"]}, ("$or", 1), OBJECT),
     ({"$not": {}}, ("$not",), OBJECT),
-    ({"$not": [{"a": 1}]}, ("$not",), OBJECT),
     ({"maker.name": None}, ("?",), OPERAND),
     ({"x" * 33: None}, ("?",), OPERAND),
-    ({"bad key": None}, ("?",), OPERAND),
     (nested(6, {"a": 1}), ("$and", 0) * 5 + ("$and",), DEEP),
     (nested(5, {"$not": {"a": 1}}), ("$and", 0) * 5 + ("$not",), DEEP),
     (nested(5, {"a": {"$not": {"$gt": 1}}}), ("$and", 0) * 5 + ("a", "$not"), DEEP),

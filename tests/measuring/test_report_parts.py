@@ -15,9 +15,8 @@ from test_report import COINS, FREE, coins, report_of
 from app.bandits.bandit import Bandit
 from app.decision_log.rows import Row
 from app.measuring import report as reports
-from app.measuring.outcomes import Terms
 from app.measuring.report import ReportFold, Reports
-from app.measuring.report_answer import Report, Unit
+from app.measuring.report_answer import Report
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
 from headless_service import HeadlessService
@@ -54,16 +53,6 @@ def test_a_policy_that_is_worse_for_certain_is_named(policy: float, worse: bool)
     rng = np.random.default_rng(4)
     rows = coins(rng, 1_000, policy, "policy") + coins(rng, 1_000, 0.5, "holdout")
     assert report_of(rows).warnings == [reports.POLICY_WORSE_THAN_HOLDOUT] * worse
-
-
-def test_only_decisions_of_the_same_time_are_compared():
-    """Those of the time before the holdout, and baselines, are counted apart."""
-    rng = np.random.default_rng(5)
-    before, policy, holdout = (coins(rng, 40, 0.5, group) for group in (None, "policy", "holdout"))
-    found = report_of([*before, *policy, *holdout], bucket_ms=1_000)
-    assert [shown.decisions for shown in found.groups] == [40, 40]
-    assert found.ungrouped == 40
-    assert sum(shown.decisions for shown in found.buckets[0].groups) == 80
 
 
 def visits(rng: np.random.Generator, keys: int, decisions: int, group: str | None = None) -> list[Row]:
@@ -162,20 +151,6 @@ def test_keys_that_are_few_or_uneven_have_no_interval_and_it_is_said_why():
     assert words.endswith("that takes 1,200 keys at least")
     idle = report_of([row(key=f"user-{number}") for number in range(64)], unit="key")
     assert idle.warnings == ["policy: no interval while all keys have earned the same"]
-
-
-@pytest.mark.parametrize(
-    ("unit", "terms", "least"), [("key", COINS, (34, 300)), ("decision", FREE, (112, 1_000))]
-)
-def test_it_is_said_from_how_many_on_there_can_be_an_interval(
-    unit: Unit, terms: Terms, least: tuple[int, int]
-):
-    """A holdout of a tenth, as often as it is said: 100 keys never have an interval."""
-    fold = ReportFold(unit=unit, share=0.1)
-    fold.add(visits(np.random.default_rng(9), 20, 40), {1: terms})
-    policy, holdout = fold.report().warnings
-    assert policy.endswith(f"of both groups together that is about {least[0]}")
-    assert holdout.endswith(f"of both groups together that is about {least[1]:,}")
 
 
 def test_intervals_of_keys_lie_within_what_decisions_can_earn():

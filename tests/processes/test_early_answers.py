@@ -7,10 +7,6 @@ see a reset connection in the place of the answer.
 import hashlib
 import http.client
 import json
-import shutil
-import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,13 +24,6 @@ ENTRY = f"a:admin:{hashlib.sha256(KEY.encode()).hexdigest()}"
 Answer = tuple[int, str]
 Call = Callable[[str, dict[str, str], Path], Answer]
 
-# fetch sends and reads at once, node:http as a stream.
-FETCH = """
-const [url, file, headers] = process.argv.slice(2);
-const body = require("node:fs").readFileSync(file);
-fetch(url, { method: "PUT", headers: JSON.parse(headers), body })
-  .then(async (answer) => console.log(answer.status, (await answer.json()).code));
-"""
 STREAM = """
 const [url, file, headers] = process.argv.slice(2);
 const options = { method: "PUT", headers: JSON.parse(headers) };
@@ -45,14 +34,6 @@ const request = require("node:http").request(url, options, (answer) => {
 });
 request.end(require("node:fs").readFileSync(file));
 """
-
-
-def urllib_call(url: str, headers: dict[str, str], body: Path) -> Answer:
-    request = urllib.request.Request(url, body.read_bytes(), headers, method="PUT")
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=60)
-    with refused.value as answer:
-        return answer.code, json.load(answer)["code"]
 
 
 def http_client_call(url: str, headers: dict[str, str], body: Path) -> Answer:
@@ -67,23 +48,6 @@ def http_client_call(url: str, headers: dict[str, str], body: Path) -> Answer:
     return found
 
 
-def httpx_call(url: str, headers: dict[str, str], body: Path) -> Answer:
-    answer = httpx.put(url, content=body.read_bytes(), headers=headers, timeout=60)
-    return answer.status_code, answer.json()["code"]
-
-
-def curl_call(url: str, headers: dict[str, str], body: Path) -> Answer:
-    curl = shutil.which("curl")
-    if curl is None:
-        pytest.skip("curl is not installed")
-    given = [part for name, value in headers.items() for part in ("-H", f"{name}: {value}")]
-    command = [curl, "-sS", "-X", "PUT", "--data-binary", f"@{body}", *given, "-w", "\n%{http_code}", url]
-    text, _, status = subprocess.run(command, capture_output=True, text=True, check=True).stdout.rpartition(
-        "\n"
-    )
-    return int(status), json.loads(text)["code"]
-
-
 def node_call(script: str) -> Call:
     def call(url: str, headers: dict[str, str], body: Path) -> Answer:
         path = body.with_suffix(".cjs")
@@ -95,11 +59,7 @@ def node_call(script: str) -> Call:
 
 
 CLIENTS: dict[str, Call] = {
-    "urllib": urllib_call,
     "http.client, chunked": http_client_call,
-    "httpx": httpx_call,
-    "curl": curl_call,
-    "node fetch": node_call(FETCH),
     "node http": node_call(STREAM),
 }
 REFUSALS = {

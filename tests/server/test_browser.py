@@ -134,21 +134,3 @@ def test_a_page_can_choose_and_reward_and_nothing_else(site: Site, tmp_path: Pat
             assert opened(other, tmp_path / "profile-3") == [(0, None)]  # an origin that is not listed
             other.shutdown()
             thread.join()
-
-
-@pytest.mark.slow
-def test_our_own_pages_are_shown_without_a_public_network(tmp_path: Path):
-    """No name but that of this machine leads anywhere, and no rule of the pages is broken."""
-    flags = (
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-        "--virtual-time-budget=20000",
-        "--enable-logging=stderr",
-    )
-    with serving(tmp_path, SHORTLIST_CONSOLE="off") as service:
-        for path in ("/", "/docs"):
-            page, reports = shown(
-                f"{service.url}{path}", tmp_path / f"profile{path.replace('/', '-')}", *flags
-            )
-            for part in ("/v1/bandits/<wbr>{bandit}/<wbr>choose", "/v1/rewards", "ChooseBody"):
-                assert part.replace("<wbr>", "") in page.replace("<wbr>", "").replace("\u200b", ""), part
-            assert "CONSOLE" not in reports

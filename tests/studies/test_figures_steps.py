@@ -18,13 +18,6 @@ def writing(file: Path) -> Sequence[str]:
     return ["-c", f"open({str(file)!r}, 'w').close()"]
 
 
-def test_a_step_without_time_is_left_out_and_a_shorter_one_runs(tmp_path, capsys):
-    long, short = Step("long", writing(tmp_path / "long"), 100), Step("short", writing(tmp_path / "short"), 1)
-    assert figures.run([long, short], 60) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["short"]
-    assert "skipped: long: it takes 100 s" in capsys.readouterr().out
-
-
 def test_a_step_that_takes_longer_is_stopped(capsys):
     waits = Step("waits", ["-c", "import signal; signal.pause()"], 0)
     assert figures.run([waits], 0.2) == 0
@@ -36,11 +29,6 @@ def test_a_step_that_fails_hinders_no_other_and_is_told(tmp_path, capsys):
     assert figures.run([wrong, right], 60) == 1
     assert (tmp_path / "f").exists()
     assert "skipped: wrong: it failed with status 3" in capsys.readouterr().out
-
-
-def test_what_is_missing_is_told(capsys):
-    assert figures.run([Step("none", [], 0, "it needs a tool")], 60) == 0
-    assert "skipped: none: it needs a tool" in capsys.readouterr().out
 
 
 def test_all_steps_fit_into_the_time():

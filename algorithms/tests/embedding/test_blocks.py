@@ -8,7 +8,6 @@ from scipy import sparse
 
 from shortlist.embedding import held_out
 from shortlist.embedding.blocks import BLOCKS, make_blocks, real_directions
-from shortlist.errors import InvalidParameter, InvalidShape
 
 GROUPS, ARMS = 4, 80
 
@@ -97,12 +96,3 @@ def test_keys_that_are_held_out_have_no_part_in_what_is_fitted():
     )
     for row in found.rows[:3]:
         assert row.unknown.sum() == row.half.sum() == 0.0
-
-
-def test_what_is_wrong_is_named():
-    liked, table = shop()
-    with pytest.raises(InvalidShape, match="table"):
-        make_blocks(liked, table[1:], 2, np.random.default_rng(0), blocks=BLOCKS)
-    one_each = sparse.csr_array(np.eye(20, ARMS, dtype=np.float32))
-    with pytest.raises(InvalidParameter, match="held out"):
-        held_out.compare(one_each, table, np.random.default_rng(0), blocks=BLOCKS, most_directions=2)

@@ -14,7 +14,6 @@ from shortlist.embedding.feature_prior import (
     LEAST_VARIANCE,
     ROUNDS,
 )
-from shortlist.errors import InvalidParameter, NonFinite
 
 KEYS, ARMS = 400, 60
 
@@ -135,12 +134,3 @@ def test_an_arm_that_lacks_a_value_is_expected_to_be_liked_as_others_are():
     deviation = np.sqrt(lacking @ prior.covariance @ lacking * prior.noise)
     assert 0.0 < lacking @ prior.mean < 0.2
     assert deviation < 0.1
-
-
-def test_what_is_wrong_is_named():
-    features, liked = by_taste(0.1)
-    with pytest.raises(InvalidParameter, match="10 keys"):
-        fit(liked[:9], lambda _: features)
-    liked.data[0] = np.nan
-    with pytest.raises(NonFinite, match="liked"):
-        fit(liked, lambda _: features)

@@ -7,7 +7,6 @@ import pytest
 from scipy import sparse
 
 from shortlist.embedding import item_to_item
-from shortlist.errors import InvalidParameter, NonFinite
 
 
 def likes_by_taste(keys=200, arms=40, seed=0):
@@ -80,18 +79,3 @@ def test_recall_counts_hidden_likes_in_lists_without_what_is_known():
     scores = np.array([[9.0, 5.0, 7.0, 1.0], [1.0, 3.0, 2.0, 4.0]])
     found = [item_to_item.recall(lambda _: scores.copy(), known, hidden, shown=shown) for shown in (2, 4, 9)]
     assert found == [pytest.approx(1 / 3), 1.0, 1.0]
-
-
-def test_what_is_wrong_is_named():
-    liked = likes_by_taste()
-    for refused, argument in [
-        (lambda: item_to_item.ease(liked, 0.0), "ridge"),
-        (lambda: item_to_item.item_knn(liked, most_arms=0), "most_arms"),
-        (lambda: item_to_item.best_ridge(liked, np.random.default_rng(0), ridges=()), "ridges"),
-    ]:
-        with pytest.raises(InvalidParameter) as raised:
-            refused()
-        assert raised.value.argument == argument
-    liked.data[3] = np.nan
-    with pytest.raises(NonFinite, match="liked"):
-        item_to_item.item_knn(liked)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from shortlist.embedding.own_rewards import Judgement, Rewards, coordinates, estimates, judge, squared_errors
-from shortlist.errors import InvalidParameter, NonFinite
 
 KEYS, ARMS, SHOWN = 60, 80, 6_000
 
@@ -94,27 +93,3 @@ def test_learners_are_those_of_the_learned_prior():
     assert abs(new) < 1.0
     assert known != new
     assert np.isfinite(truth[1])
-
-
-@pytest.mark.rest
-def test_what_cannot_be_judged_is_named():
-    rewards, table = rewards_by_taste(0.0, seed=6)
-    rng = np.random.default_rng(0)
-    with pytest.raises(InvalidParameter, match="at least 10"):
-        judge(rewards.part(slice(0, 1)), table, 2, rng)
-    lonely = Rewards(np.zeros(50, int), rewards.arms[:50], rewards.values[:50], 1)
-    with pytest.raises(InvalidParameter, match="keys with rewards"):
-        estimates(lonely, lonely, table, rng)
-    last = np.arange(SHOWN) >= 0.9 * SHOWN
-    few, enough = (
-        Rewards(np.where(last, rewards.keys % keys, rewards.keys), rewards.arms, rewards.values, KEYS)
-        for keys in (4, 5)
-    )
-    assert judge(enough, table, 2, rng).judged == SHOWN // 10
-    with pytest.raises(InvalidParameter, match="last tenth of the rewards must be of at least 5 keys"):
-        judge(few, table, 2, rng)
-    with pytest.raises(InvalidParameter, match="rank"):
-        judge(rewards, table, 500, rng)
-    rewards.values[3] = np.nan
-    with pytest.raises(NonFinite, match="values"):
-        judge(rewards, table, 2, rng)

@@ -7,7 +7,6 @@ import pytest
 from scipy import sparse
 
 from shortlist.embedding.real_share import FOLDS, LEAST_SHARE, NOISE_SHARE, TESTED_KEYS, real_dim, real_share
-from shortlist.errors import InvalidParameter, NonFinite
 
 DIM = 16
 
@@ -83,20 +82,6 @@ def test_of_many_keys_few_folds_are_tested():
         likes = sparse.csr_array(np.ones((keys, 2), dtype=np.float32))
         real_share(likes, 1, np.random.default_rng(0), decompose=decompose)
         assert len(calls) == (1 if keys > 5 * TESTED_KEYS else FOLDS)
-
-
-def test_what_is_wrong_is_named():
-    likes = sparse.csr_array(likes_by_taste(20, 20))
-    for given, dim, argument in [
-        (likes, 0, "dim"),
-        (sparse.csr_array(np.eye(3)[[0, 1, 1]] * [1, 0, 1]), 1, "liked"),
-    ]:
-        with pytest.raises(InvalidParameter) as raised:
-            real_share(given, dim, np.random.default_rng(0))
-        assert raised.value.argument == argument
-    likes.data[0] = np.inf
-    with pytest.raises(NonFinite, match="liked"):
-        real_share(likes, 1, np.random.default_rng(0))
 
 
 def groups(count, keys=600, arms=300, seed=0):

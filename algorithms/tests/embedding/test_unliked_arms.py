@@ -7,7 +7,6 @@ import pytest
 
 from shortlist.embedding import table_map, unliked_arms
 from shortlist.embedding.behaviour import embed, keys_by_arms
-from shortlist.errors import InvalidParameter, InvalidShape
 
 KEYS, ARMS = 400, 1_000
 
@@ -72,11 +71,3 @@ def test_where_nothing_is_promised_or_nobody_liked_one_arm_alone_shares_are_boun
     assert share == pytest.approx(np.full(3, unliked_arms.LEAST_SHARE))
     share = unliked_arms.shares(vectors, vectors, np.array([2, 2, 2]), 2, exposure=exposure)
     assert share.tolist() == [1.0] * 3
-
-
-def test_what_is_wrong_is_named():
-    vectors, likes = np.ones((3, 1)), np.array([2, 1, 0])
-    with pytest.raises(InvalidShape, match="exposure"):
-        unliked_arms.shares(vectors, vectors, likes, 2, exposure=np.ones(2))
-    with pytest.raises(InvalidParameter, match="keys"):
-        unliked_arms.shares(vectors, vectors, likes, 0, exposure=np.ones(3))

@@ -285,30 +285,6 @@ def test_forced_exploration_keeps_every_arm_going():
 
 @pytest.mark.rest
 @everywhere
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ({"n": 0}, "n"), ({"k": 0}, "k"), ({"k": 6}, "k"), ({"delta": 1.0}, "delta"), ({"first": 5}, "first"),
-        ({"noise_std": 0.0}, "noise_std"), ({"noise_std": np.nan}, "noise_std"),
-        ({"noise": "laplace"}, "noise"), ({"epsilon": -1.0}, "epsilon"),
-    ],
-)  # fmt: skip
-def test_bad_settings_are_named(start, change, name):
-    with pytest.raises(InvalidParameter, match=name) as raised:
-        start(**({"n": 5, "k": 2, **OPTIONS} | change))
-    assert raised.value.argument == name
-
-
-@pytest.mark.rest
-def test_bad_settings_of_one_method_are_named():
-    with pytest.raises(InvalidParameter, match="mix"):
-        METHODS["ns_ts"](n=5, k=2, **OPTIONS, mix=1.5)
-    with pytest.raises(InvalidParameter, match="threshold"):
-        METHODS["ns_tands"](n=5, k=2, **OPTIONS, threshold="none")
-
-
-@pytest.mark.rest
-@everywhere
 def test_bad_answers_change_nothing_and_are_named(start):
     state, queries = ask(start(n=5, k=2, **OPTIONS), 3)
     good = (queries[0].number, 0.5)

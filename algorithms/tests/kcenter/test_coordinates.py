@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from center_brute_force import squared
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.kcenter.coordinates import blocked
 
 pytestmark = pytest.mark.rest
@@ -53,19 +52,3 @@ def test_the_order_is_drawn_from_the_generator():
     points = np.arange(100.0).reshape(1, -1)
     orders = {tuple(blocked(points, rng=np.random.default_rng(s)).points()[0]) for s in range(5)}
     assert len(orders) == 5
-
-
-@pytest.mark.parametrize(
-    ("points", "options", "error", "name"),
-    [
-        (np.ones(3), {}, InvalidShape, "points"),
-        (np.ones((0, 2)), {}, InvalidParameter, "points"),
-        (np.array([[np.inf]]), {}, NonFinite, "points"),
-        (np.ones((1, 1)), {"width": 0}, InvalidParameter, "width"),
-        (np.ones((1, 1)), {"scale": -1.0}, InvalidParameter, "scale"),
-        (np.array([[1e300], [-1e300]]), {}, InvalidParameter, "scale"),
-    ],
-)
-def test_bad_input_is_named(points, options, error, name):
-    with pytest.raises(error, match=name):
-        blocked(points, rng=np.random.default_rng(0), **options)

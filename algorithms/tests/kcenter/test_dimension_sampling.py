@@ -190,25 +190,6 @@ def test_the_layout_is_not_changed_and_a_seed_repeats(algorithm):
     assert (runs[0].reads, runs[0].radius) == (runs[1].reads, runs[1].radius)
 
 
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ({"k": 0}, "k"),
-        ({"k": 31}, "k"),
-        ({"first": 30}, "first"),
-        ({"delta": 0.0}, "delta"),
-        ({"epsilon": -0.1}, "epsilon"),
-        ({"ci": "none"}, "ci"),
-        ({"c_alpha": -1.0}, "c_alpha"),
-    ],
-)
-@everywhere
-def test_bad_parameters_are_named(algorithm, change, name):
-    options = {"k": 2, "first": 0} | change
-    with pytest.raises(InvalidParameter, match=name):
-        run(algorithm, np.zeros((30, 20)), **options)
-
-
 def test_a_mixture_outside_the_unit_interval_is_named():
     with pytest.raises(InvalidParameter, match="mix"):
         run(ds_ts, np.zeros((3, 20)), 1, mix=1.5)

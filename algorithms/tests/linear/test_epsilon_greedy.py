@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from frequencies import furthest_sigma
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.linear import epsilon_greedy
 
 DRAWS = 20_000
@@ -111,22 +110,3 @@ def test_without_epsilon_it_is_the_order_of_the_scores():
     assert drawn.places.tolist() == [1, 4, 5, 2, 0, 3]
     assert (drawn.propensities == 1.0).all()
     assert not len(epsilon_greedy.choose(np.zeros(0), k=1, epsilon=0.5, rng=rng).places)
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    ("error", "argument", "change"),
-    [
-        (InvalidShape, "scores", {"scores": np.zeros((2, 2))}),
-        (NonFinite, "scores", {"scores": np.array([0.0, np.nan])}),
-        (InvalidParameter, "k", {"k": 0}),
-        (InvalidParameter, "epsilon", {"epsilon": -0.1}),
-        (InvalidParameter, "epsilon", {"epsilon": 1.1}),
-        (InvalidParameter, "epsilon", {"epsilon": np.nan}),
-    ],
-)
-def test_what_is_refused(error: type[Exception], argument: str, change: dict[str, object]):
-    options = {"scores": SCORES, "k": 1, "epsilon": 0.1, **change}
-    with pytest.raises(error) as caught:
-        epsilon_greedy.choose(options.pop("scores"), rng=np.random.default_rng(0), **options)  # type: ignore[arg-type]
-    assert caught.value.argument == argument  # type: ignore[attr-defined]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.errors import InvalidShape, NonFinite
 from shortlist.linear.places import (
     FADE_LISTS,
     FADED,
@@ -114,15 +113,3 @@ def test_what_was_known_fades_by_how_many_lists_came():
         np.testing.assert_allclose(own, FADED**2 * 8.0 + 2.0 * FADE_LISTS)
     same = faded(before, nothing(2))
     assert all((own == 8.0).all() for own in same)
-
-
-@pytest.mark.parametrize(
-    ("sums", "error"),
-    [
-        (PlaceNumbers(np.ones(2), np.ones(3), np.ones(2), np.ones(2)), InvalidShape),
-        (PlaceNumbers(np.ones(2), np.ones(2), np.array([1.0, np.nan]), np.ones(2)), NonFinite),
-    ],
-)
-def test_what_is_refused(sums: PlaceNumbers, error: type[Exception]):
-    with pytest.raises(error):
-        fit(sums)

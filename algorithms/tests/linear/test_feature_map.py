@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.linear import bilinear, feature_map, ridge, ridge_sums
 from shortlist.linear.feature_map import agreement, carried, carried_each, fit, of_learner
 
@@ -203,21 +202,6 @@ def test_carried_sums_vary_as_the_new_features_do():
     one, other = (ridge_sums.of(old[part], values[part], first[part]) for part in (slice(9), slice(9, None)))
     parts = [carried(each, of_learner(found), found.residual, 3).gram for each in (one, other)]
     np.testing.assert_allclose(parts[0] + parts[1], whole.gram, rtol=1e-9, atol=1e-6)
-
-
-@pytest.mark.rest
-def test_arguments_are_checked():
-    old, new, weights = np.ones((4, 2)), np.ones((4, 3)), np.ones(4)
-    with pytest.raises(InvalidShape):
-        fit(old, new[:3], weights, intercept=False)
-    with pytest.raises(NonFinite):
-        fit(old, np.full((4, 3), np.nan), weights, intercept=False)
-    with pytest.raises(InvalidParameter):
-        fit(old, new, -weights, intercept=False)
-    with pytest.raises(InvalidParameter):
-        fit(old, new, 0.0 * weights, intercept=False)
-    with pytest.raises(InvalidShape):
-        carried(ridge_sums.empty(3), np.ones((3, 2)))
 
 
 def test_carried_sums_have_the_size_of_the_new_features_however_far_the_old_ones_are_from_0():

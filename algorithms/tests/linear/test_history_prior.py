@@ -9,7 +9,6 @@ import pytest
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
-from shortlist.errors import InvalidArgument
 from shortlist.linear import history_prior
 from shortlist.linear.exploration import exploration_with_history
 from shortlist.linear.history_prior import HistoryPrior
@@ -206,22 +205,6 @@ def test_what_moves_to_turned_features_expects_the_same_of_every_arm():
     unknown = np.linalg.svd(turn)[0][:, -1]
     variance = unknown @ moved.covariance @ unknown
     assert variance == pytest.approx(np.trace(first.covariance) / D, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {"noise": 0.0}, {"noise": float("nan")}, {"liking": 1.5}, {"keys": 9}, {"directions": D + 1},
-        {"covariance": -np.eye(D)}, {"covariance": np.eye(D - 1)}, {"mean": np.full(D, np.inf)},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_is_no_prior_is_refused(broken: dict[str, object]):
-    whole = history()
-    fields = {name: getattr(whole, name) for name in ("mean", "covariance", "noise", "liking")}
-    counts = {"keys": whole.keys, "directions": whole.directions}
-    with pytest.raises(InvalidArgument):
-        HistoryPrior(**{**fields, **counts, **broken}).check()
 
 
 def test_exploration_grows_with_own_rewards():

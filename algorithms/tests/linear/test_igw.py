@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frequencies import furthest_sigma
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.linear import igw
 
 DRAWS = 20_000
@@ -120,20 +119,3 @@ def test_all_are_drawn_when_more_are_asked_for():
     drawn = igw.choose(ESTIMATES, k=9, gamma=GAMMA, rng=np.random.default_rng(0))
     assert sorted(drawn.places.tolist()) == list(range(6))
     assert drawn.propensities[-1] == 1.0
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    ("change", "error", "name"),
-    [
-        ({"estimates": np.ones((2, 2))}, InvalidShape, "estimates"),
-        ({"estimates": np.array([0.0, np.nan])}, NonFinite, "estimates"),
-        ({"gamma": -1.0}, InvalidParameter, "gamma"),
-        ({"gamma": np.inf}, InvalidParameter, "gamma"),
-        ({"k": 0}, InvalidParameter, "k"),
-    ],
-)
-def test_bad_arguments_are_named(change, error, name):
-    given_ = {"estimates": ESTIMATES, "k": 1, "gamma": 1.0, "rng": np.random.default_rng(0), **change}
-    with pytest.raises(error, match=name):
-        igw.choose(given_.pop("estimates"), **given_)

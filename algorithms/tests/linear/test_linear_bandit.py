@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -10,12 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
-import shortlist
 from shortlist.errors import InvalidArgument, InvalidShape
 from shortlist.index import arm_index
-from shortlist.linear import bandit as module
 from shortlist.linear import linear_ts, ridge_sums
 from shortlist.linear.bandit import LinearBandit
 from shortlist.linear.exploration import exploration_at, exploration_by_evidence
@@ -38,23 +34,6 @@ def played(bandit: LinearBandit, rounds: int) -> list[int]:
         bandit.partial_fit(arm, 3.0 + ARMS[arm] @ TRUTH + 0.1 * noise.standard_normal())
         shown.append(int(arm))
     return shown
-
-
-def test_its_example_is_true():
-    found = doctest.testmod(module)
-    assert found.attempted > 3
-    assert not found.failed
-
-
-def test_a_notebook_sees_what_it_is():
-    assert shortlist.LinearBandit is LinearBandit
-    assert "LinearBandit" in dir(shortlist)
-    with pytest.raises(AttributeError, match="LinearBandits"):
-        _ = shortlist.LinearBandits
-    bandit = LinearBandit(np.ones((1_000, 2)), policy="linucb", rng=drawing()).partial_fit(3, 1.0)
-    assert repr(bandit) == "<LinearBandit: 1,000 x 2, 'linucb', 1 rewards>"
-    searched = LinearBandit(ARMS, index="inverted_file", rng=drawing())
-    assert repr(searched) == "<LinearBandit: 40 x 4, 'sub_ts', index 'inverted_file', 0 rewards>"
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -271,19 +250,3 @@ def test_a_bandit_that_version_2_0_saved_has_the_constant_1(tmp_path: Path):
         np.savez(tmp_path / "old.npz", **{name: file[name] for name in file.files if name != "constant"})
     old = LinearBandit.load(tmp_path / "old.npz", ARMS, rng=drawing())
     assert np.array_equal(old.expected(), bandit.expected())
-
-
-@pytest.mark.parametrize(
-    ("argument", "words", "make"),
-    [
-        ("arms", r"toarray\(\)", lambda: LinearBandit(csr_array(ARMS), rng=drawing())),
-        ("arms", "not of type generator", lambda: LinearBandit((row for row in ARMS), rng=drawing())),
-        ("exclude", "a list, not of type set", lambda: LinearBandit(ARMS, rng=drawing()).choose(exclude={1})),
-        ("arm", "a list, not of type dict", lambda: LinearBandit(ARMS, rng=drawing()).partial_fit({1: 2}, 1)),
-        ("reward", "a list, not of type set", lambda: LinearBandit(ARMS, rng=drawing()).partial_fit(1, {1})),
-    ],
-)
-def test_what_is_no_list_is_named_with_what_to_do(argument: str, words: str, make):
-    with pytest.raises(InvalidShape, match=words) as refused:
-        make()
-    assert refused.value.argument == argument

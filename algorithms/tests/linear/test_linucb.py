@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.linear import linucb, ridge, ridge_sums
 
 DIM, ARMS = 4, 30
@@ -52,20 +51,3 @@ def test_without_alpha_it_is_the_order_of_estimates_and_alpha_is_in_standard_dev
     found = linucb.choose(posterior, FEATURES, k=ARMS, alpha=1.0)
     assert found.rows.tolist() == np.argsort(-by_hand(1.0, 3.0)).tolist()
     assert found.rows.tolist() != np.argsort(-by_hand(1.0, 1.0)).tolist()
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    ("error", "argument", "change"),
-    [
-        (InvalidShape, "features", {"features": np.zeros((3, DIM + 1))}),
-        (InvalidParameter, "k", {"k": 0}),
-        (InvalidParameter, "alpha", {"alpha": -1.0}),
-        (InvalidParameter, "alpha", {"alpha": np.nan}),
-    ],
-)
-def test_what_is_refused(error: type[Exception], argument: str, change: dict[str, object]):
-    options = {"features": FEATURES, "k": 1, "alpha": 1.0, **change}
-    with pytest.raises(error) as caught:
-        linucb.choose(ridge.prior(DIM, ridge=1.0), **options)  # type: ignore[arg-type]
-    assert caught.value.argument == argument  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
+from shortlist.errors import InvalidParameter
 from shortlist.linear.principal_components import NEAREST, principal_components
 
 
@@ -66,19 +66,3 @@ def test_more_than_the_rank_is_refused_whatever_the_unit(dtype, scale):
     principal_components(flat, 4, rng)
     with pytest.raises(InvalidParameter, match="rank"):
         principal_components(np.vstack([flat[:3], flat[:3]]), 4, rng)
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    ("given", "count", "error"),
-    [
-        (np.ones(3), 1, InvalidShape),
-        (np.full((2, 3), np.nan), 1, NonFinite),
-        (np.eye(3), 0, InvalidParameter),
-        (np.eye(3), 4, InvalidParameter),
-        (np.zeros((5, 3)), 1, InvalidParameter),
-    ],
-)
-def test_what_cannot_be_is_refused(given, count, error):
-    with pytest.raises(error):
-        principal_components(given, count, np.random.default_rng(0))

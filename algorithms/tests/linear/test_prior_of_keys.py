@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from folds import fold
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.linear import ridge, ridge_sums, scales
 from shortlist.linear.exploration import exploration_with_prior
-from shortlist.linear.learned_prior import LearnedPrior, fit
+from shortlist.linear.learned_prior import fit
 from shortlist.linear.signals import Weighing
 
 
@@ -167,26 +166,6 @@ def test_it_is_definite_for_awkward_keys(kind, keys, rewards):
 def test_too_little_says_nothing(rewards):
     rng = np.random.default_rng(1)
     assert fit(*sums_of([rng.standard_normal((len(each), 2)) for each in rewards], rewards)) is None
-
-
-@pytest.mark.rest
-def test_bad_arguments_are_named():
-    sums = sums_of(*people(np.random.default_rng(0), keys=6, dim=2, rewards=3)[:2])
-    with pytest.raises(InvalidShape, match="moments"):
-        fit(sums[0], sums[1][:, 0], *sums[2:])
-    with pytest.raises(NonFinite, match="products"):
-        fit(*sums[:2], np.full_like(sums[2], np.nan), sums[3])
-    prior = fit(*sums)
-    with pytest.raises(InvalidShape):
-        prior.posterior(ridge_sums.empty(3))
-    with pytest.raises(InvalidParameter, match="precision"):
-        LearnedPrior.of(
-            prior.mean, -prior.precision, prior.residuals, keys=6, observations=1.0, variation=1.0
-        )
-    with pytest.raises(InvalidParameter, match="variation"):
-        exploration_with_prior(0.5, keys=6, variation=-1.0)
-    with pytest.raises(InvalidParameter, match="keys"):
-        exploration_with_prior(0.5, keys=0, variation=1.0)
 
 
 @pytest.mark.rest

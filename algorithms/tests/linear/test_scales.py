@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from folds import fold
-from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.linear import bilinear, linear_ts, ridge, ridge_sums, scales
 from shortlist.linear.discounted_sums import minus, plus, scaled
 from shortlist.linear.exploration import (
     LITTLE_NOISE,
     exploration_at,
-    exploration_by_evidence,
     exploration_of_dimension,
 )
 
@@ -158,19 +156,6 @@ def test_rounding_leaves_a_noise_above_zero():
 def test_what_rounding_leaves_below_nothing_is_taken_for_a_small_share_of_the_rewards(left):
     share = scales.noise_of(4.0, left, 3.0, spread=None) ** 2 * 3.0 / 4.0
     assert share == pytest.approx(2.0**-40)
-
-
-@pytest.mark.rest
-def test_mistakes_are_named():
-    sums = fold(*some(6))
-    with pytest.raises(InvalidShape, match="theta"):
-        scales.noise(sums, np.zeros(2))
-    with pytest.raises(InvalidParameter, match="spread"):
-        scales.noise(sums, np.zeros(3), spread=0.0)
-    with pytest.raises(InvalidParameter, match="otherwise"):
-        scales.ridge(sums, otherwise=0.0)
-    assert [exploration_of_dimension(dim) for dim in (1, 16, 64)] == [0.5625, 0.5625, 0.28125]
-    assert [exploration_by_evidence(dim) for dim in (1, 20, 64)] == [0.5, 0.5, 0.28125]
 
 
 @pytest.mark.rest

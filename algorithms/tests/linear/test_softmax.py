@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shortlist.errors import InvalidArgument
 from shortlist.linear.softmax import choose, choose_within
 
 SCORES = np.array([0.3, -0.1, 0.7, 0.2, 0.5])
@@ -106,13 +105,3 @@ def test_nothing_is_drawn_where_nothing_is_allowed():
         barred=np.ones(5, dtype=bool),
     )
     assert len(found.places) == len(found.propensities) == 0
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(("name", "bad"), [("k", 0), ("temperature", 0.0), ("scores", np.array([np.nan]))])
-def test_bad_arguments_are_named(name, bad):
-    given = {"scores": SCORES, "k": 1, "temperature": 1.0, "rng": np.random.default_rng(0), name: bad}
-    scores = given.pop("scores")
-    with pytest.raises(InvalidArgument) as raised:
-        choose_within(scores, one_of_each(MAKERS, []), **given)
-    assert raised.value.argument == name

@@ -15,12 +15,11 @@ from test_sub_elim import (
     finders,
     many_of_one_width,
     posterior_of,
-    simulate,
 )
 
 from shortlist.errors import InvalidParameter
 from shortlist.linear import linear_elimination, ridge, sub_elim
-from shortlist.linear.elimination import WATCHED, add, delete, rules, start
+from shortlist.linear.elimination import add, delete, rules, start
 from shortlist.linear.most_uncertain_arm import (
     AlternatingSearch,
     StageSample,
@@ -32,18 +31,6 @@ from shortlist.linear.sub_elim import choose, play
 from shortlist.types import NO_ROWS
 
 pytestmark = pytest.mark.rest
-
-
-def test_with_every_arm_compared_it_plays_the_widest():
-    rng = np.random.default_rng(0)
-    features = rng.standard_normal((50, DIM))
-    for _, posterior, state, arms in simulate(
-        features, rng.standard_normal(DIM), every_arm, radius=1.0, steps=60, seed=1
-    ):
-        living = state.living.rows()
-        if not state.capped and arms.exact:
-            spans = ridge.widths(posterior, features[living])
-            assert arms.scores[0] == pytest.approx(spans.max())
 
 
 def test_a_null_is_followed_by_a_pass_and_the_lowest_stage_rises():
@@ -347,15 +334,6 @@ def test_missing_arms_of_the_last_stage_are_distinct_and_outside_the_excluded(rn
     assert sorted(sub_elim.draw_at_random(state, 500, exclude, rng)) == sorted(set(range(200)) - set(exclude))
 
 
-def test_the_k_largest_of_some_rows_come_in_order():
-    """Of any number of rows: fewer than half of them are wanted, more, and more than there are."""
-    values = np.arange(23) * 7 % 11 / 2.0
-    for rows in (np.arange(23), np.array([2, 3, 5, 9, 13, 20]), np.array([4])):
-        ordered = sorted(rows.tolist(), key=lambda row: (-values[row], row))
-        for k in range(1, 25):
-            assert linear_elimination.largest_of(values, rows, k).tolist() == ordered[:k]
-
-
 @pytest.mark.parametrize("exclude", [[], [3, 8]])
 def test_of_few_arms_the_widest_with_hope_come_first_then_those_of_largest_bound(exclude):
     """Twelve arms of other widths and means each; half of them are ruled out."""
@@ -371,20 +349,6 @@ def test_of_few_arms_the_widest_with_hope_come_first_then_those_of_largest_bound
         options = {"k": k, "rng": np.random.default_rng(0), "exclude": np.array(exclude, dtype=np.int64)}
         found = choose(state, posterior, lambda rows: features[rows], every_arm, **options)
         assert found.arms.rows.tolist() == expected[:k]
-
-
-def test_watched_proposes_at_most_as_many_arms_as_it_says_and_as_many_of_a_long_stage():
-    features = np.ones((2_000, DIM)) * np.linspace(0.9, 1.0, 2_000)[:, np.newaxis]
-    state = start(
-        posterior_of(features[:5], np.ones(5)),
-        np.arange(2_000),
-        lambda rows: features[rows],
-        rules(radius=1.0, eta=0.02),
-    )
-    find, rng = Watched(StageSample(7)), np.random.default_rng(3)
-    proposed = find(posterior_of(features[:5], np.ones(5)), state, rng)
-    assert len(state.watched) == WATCHED
-    assert len(proposed) == find.most == WATCHED + 7
 
 
 def test_after_a_pass_the_next_stage_is_looked_at_too():

@@ -99,13 +99,6 @@ def test_ties_go_to_the_earlier_row():
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("exploration", [-1.0, np.nan, np.inf])
-def test_bad_exploration_is_named(exploration):
-    with pytest.raises(InvalidParameter, match="exploration"):
-        linear_ts.draw(some_posterior(2), exploration=exploration, rng=np.random.default_rng(0))
-
-
-@pytest.mark.rest
 def test_bad_shapes_and_k_are_named():
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidShape, match="features"):

@@ -104,14 +104,6 @@ def test_arms_come_and_go(seed, operations):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("bad", [{"c": 0.0}, {"c": 1.1}, {"r": 0.0}, {"epsilon": 0.0}, {"epsilon": np.nan}])
-def test_bad_parameters_are_named(bad):
-    with pytest.raises(InvalidArgument) as raised:
-        AdaptiveSolver([], **{"c": 0.5, "r": 0.5, "epsilon": 0.1, **bad})
-    assert (raised.value.argument,) == tuple(bad)
-
-
-@pytest.mark.rest
 def test_a_query_outside_of_the_ball_is_refused():
     with pytest.raises(InvalidArgument):
         AdaptiveSolver([Scan(np.eye(2))], 0.5, 0.5, 0.1).query(np.array([1.0, 1.0]))

@@ -14,8 +14,7 @@ from shortlist.mips.exact import exact
 from shortlist.mips.screening.euclidean_reduction import last_coordinate, norms_of, on_the_sphere
 from shortlist.mips.screening.greedy_mips import GreedyMips
 from shortlist.mips.screening.lsh_mips import MOST_BITS, LshMips
-from shortlist.mips.screening.pca_mips import MOST_DEPTH, PcaMips, principal_components
-from shortlist.mips.screening.screened import Screened
+from shortlist.mips.screening.pca_mips import PcaMips, principal_components
 
 pytestmark = pytest.mark.rest
 
@@ -211,24 +210,6 @@ def test_what_is_no_query_is_refused(build):
         with pytest.raises(InvalidArgument) as raised:
             search.candidates(bad, **budget)
         assert raised.value.argument == "query"
-
-
-def test_bad_parameters_are_named():
-    vectors, query = gaussian(9, 3, 1)
-    rng = np.random.default_rng(0)
-    bad = {
-        "budget": lambda: GreedyMips.build(vectors).candidates(query, 0),
-        "depth": lambda: PcaMips.build(vectors, 5, rng),
-        "bits": lambda: LshMips.build(vectors, bits=MOST_BITS + 1, tables=1, rng=rng),
-        "tables": lambda: LshMips.build(vectors, bits=1, tables=0, rng=rng),
-        "k": lambda: Screened(np.arange(3), 0).best(0, vectors, query),
-    }
-    for name, call in bad.items():
-        with pytest.raises(InvalidArgument) as raised:
-            call()
-        assert raised.value.argument == name
-    with pytest.raises(InvalidArgument):
-        PcaMips.build(gaussian(99, 40, 1)[0], MOST_DEPTH + 1, rng)
 
 
 def test_all_bits_of_a_table_count():

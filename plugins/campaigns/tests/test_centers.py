@@ -103,34 +103,6 @@ async def test_a_tolerance_and_the_heuristic_interval_are_named(api: Api):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    ("change", "place"),
-    [
-        ({"k": 0}, "k"),
-        ({"k": -1}, "k"),
-        ({"k": 1_001}, "k"),
-        ({"k": 6}, "k"),
-        ({"k": None}, "k"),
-        ({"first": "unknown"}, "first"),
-        ({"delta": 0}, "delta"),
-        ({"delta": 1}, "delta"),
-        ({"epsilon": -0.1}, "epsilon"),
-        ({"c_alpha": 0}, "c_alpha"),
-        ({"mix": 1.5}, "mix"),
-        ({"method": "ns_ts"}, "method"),
-        ({"ci": "none"}, "ci"),
-        ({"seed": -1}, "seed"),
-        ({"extra": 1}, "extra"),
-    ],
-)
-async def test_bad_input_is_named(shared: Api, change: Json, place: str):
-    name = f"bad-{place}-{next(iter(change.values()))}".replace(".", "-")
-    await build(shared, np.eye(5), name)
-    body = {"k": 2, **change}
-    await shared.refused("POST", f"/v1/catalogues/{name}/centers", body, loc=["body", place])
-
-
-@pytest.mark.rest
 async def test_no_catalogue_no_arms_and_too_much_work(api: Api, monkeypatch: pytest.MonkeyPatch):
     for method, row in list(METHODS.items()):
         most = 400 * 30 * (2 if method == "random" else 8)

@@ -190,29 +190,3 @@ async def test_factors_as_an_octet_stream_are_those_of_json(shared: Api):
             path = f"/v1/sample?n=40&dim=30&method={method}&draws=9&seed=1"
             found = await shared.ok("POST", path, content=factors.tobytes() + data, headers=OCTETS)
             assert found | {"elapsed_ms": 0} == expected | {"elapsed_ms": 0}
-
-
-@pytest.mark.parametrize(
-    ("query", "content", "loc", "code"),
-    [
-        ("dim=2", bytes(16), ["query", "n"], "invalid"),
-        ("n=2", bytes(16), ["query", "dim"], "invalid"),
-        ("n=2&dim=2", bytes(15), ["body"], "invalid"),
-        ("n=2&dim=2", bytes(20), ["body"], "invalid"),
-        ("n=2&dim=2&k=1", bytes(16), ["query", "k"], "invalid"),
-        ("n=2&dim=2&draws=0", bytes(16), ["query", "draws"], "invalid"),
-        ("n=1&dim=2", np.array([0, np.nan], "<f4").tobytes(), ["body"], "invalid"),
-        ("n=1&dim=2", np.array([0, np.inf], "<f4").tobytes(), ["body"], "invalid"),
-        ("n=1&dim=2", np.array([0, 1e10], "<f4").tobytes(), ["body"], "invalid"),
-        ("n=1&dim=2", np.array([0, -np.inf], "<f4").tobytes(), ["body", "log_factors"], "invalid"),
-        ("n=100000&dim=11", bytes(16), ["query", "n"], "too_large"),
-    ],
-)
-async def test_an_octet_stream_of_factors_is_checked(
-    shared: Api, query: str, content: bytes, loc: list[str], code: str
-):
-    status = 413 if code == "too_large" else 422
-    path = f"/v1/sample?{query}"
-    await shared.refused("POST", path, content=content, headers=OCTETS, status=status, code=code, loc=loc)
-    if query == "dim=2":
-        await shared.refused("POST", path, {"log_factors": [[0]]}, code="invalid", loc=["query", "dim"])

@@ -103,39 +103,6 @@ async def test_listed(api: Api):
     assert await api.listed("/v1/slates", limit=2) == [{"id": "a"}, {"id": "b"}, {"id": "c"}]
 
 
-@pytest.mark.parametrize(
-    ("change", "loc"),
-    [
-        ({"k": 0}, ["body", "k"]),
-        ({"k": 8}, ["body", "k"]),
-        ({"k": 9}, ["body", "k"]),
-        ({"k": -1}, ["body", "k"]),
-        ({"arms": [*ARMS, "a0"]}, ["body", "arms", 8]),
-        ({"arms": ["a0"]}, ["body", "arms"]),
-        ({"arms": []}, ["body", "arms"]),
-        ({"method": "best"}, ["body", "method"]),
-        ({"epsilon": 0}, ["body", "epsilon"]),
-        ({"epsilon": -0.5}, ["body", "epsilon"]),
-        ({"delta": 0}, ["body", "delta"]),
-        ({"delta": 1}, ["body", "delta"]),
-        ({"delta": 1.5}, ["body", "delta"]),
-        ({"noise_std": 0}, ["body", "noise_std"]),
-        ({"noise_range": 1.0}, ["body"]),
-        ({"noise_std": None}, ["body"]),
-        ({"independent_noise": True}, ["body"]),
-        ({"allocation": "e"}, ["body", "allocation"]),
-        ({"bound": "tight"}, ["body", "bound"]),
-        ({"seed": -1}, ["body", "seed"]),
-        ({"arms": [f"x{i}" for i in range(300)], "allocation": "g"}, ["body", "allocation"]),
-        ({"arms": [f"x{i}" for i in range(40)], "k": 10, "method": "exhaustive"}, ["body", "method"]),
-    ],
-)  # fmt: skip
-async def test_what_is_wrong_is_named(shared: Api, change: Json, loc: list[str | int]):
-    body = {"id": "wrong", "arms": ARMS, "k": 3, "epsilon": 0.5, "noise_std": 0.3, **change}
-    await shared.refused("POST", "/v1/slates", {k: v for k, v in body.items() if v is not None}, loc=loc)
-    await shared.refused("GET", "/v1/slates/wrong", status=404, code="not_found")
-
-
 async def test_too_many_arms_or_pulls_are_too_large(shared: Api):
     await make(shared, "large")
     body = {"id": "larger", "arms": [f"x{i}" for i in range(1_001)], "k": 3, "noise_std": 0.3}

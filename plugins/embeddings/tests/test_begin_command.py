@@ -153,44 +153,6 @@ def replaced(path: Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
-def test_what_is_wrong_is_said_in_the_order_in_which_one_mends_it(
-    client: Client, run: Run, asked: list[str], items: Path, clicks: Path
-):
-    """Each of these is wrong beside all that follow, and nothing is made."""
-    good = [items.read_text(), clicks.read_text()]
-    rows = good[1].splitlines()
-    one_each = [rows[0], *(f"v{n},{row.split(',', 1)[1]}" for n, row in enumerate(rows[1:]))]
-    clicks.write_text(
-        "\n".join(one_each).replace(",i", ",x").replace(",xtem", ",item").replace("bought", "stars") + "\n"
-    )
-    items.write_text(good[0].replace("sku", "code"))
-
-    def refused(expected: str) -> None:
-        status, _, said = run(*asked)
-        assert status == 2, expected
-        assert expected in said
-        assert nothing_is_there(client)
-
-    refused("sku")  # the items have no column of this name
-    replaced(items, "code", "sku")
-    replaced(items, "i7,", ",")
-    refused("items.csv: row 8")
-    items.write_text(good[0])
-    refused("bought")  # the history has none of this name
-    replaced(clicks, "stars", "bought")
-    refused("--arm: all 2,400 rows of the history are of items that are not in items.csv")
-    replaced(clicks, ",x", ",i")
-    one_each = clicks.read_text()
-    clicks.write_text(one_each.replace(",1,2026", ",5,2026").replace(",0,2026", ",2,2026"))
-    refused("--liked: all values of bought are above 0")
-    clicks.write_text(one_each)
-    refused("--key: 0 keys liked two items or more, and it takes 20")
-    clicks.write_text(good[1].replace(",1,2026", ",0,2026"))
-    refused("--value: no row says that a key liked an item")
-    clicks.write_text(good[1])
-    assert run(*asked, "--dry-run")[0] == 0
-
-
 @pytest.mark.rest
 @pytest.mark.usefixtures("client")
 def test_a_time_that_is_none_is_named_where_times_are_asked_for(run: Run, asked: list[str], clicks: Path):

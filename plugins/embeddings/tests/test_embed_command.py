@@ -211,45 +211,6 @@ def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
     assert [each.id for each in client.catalogues()] == ["films"]
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("user,film,stars\nu1,f1,nan\n", "row 1: stars: is missing"),
-        (
-            "user,film,stars\nu1,f1,5\nu2,f1,5\nu3,f1,5\n",
-            "all that keys liked is one arm, which says nothing about the others",
-        ),
-        ("user,film,stars\nv1,f1,1\nv2,f2,1\nv3,f3,1\nv3,f1,0\n", "no key likes two arms"),
-        (
-            "user,film,stars\nu1,f1,5\nu1,f2,5\n",
-            "more than this history tells apart: at most 1, as 1 key likes 2 different arms",
-        ),
-        ("user,film,stars\nu1,,5\n", "row 1: film: is missing; --skip-bad 1 leaves them out"),
-        (
-            "user,film,stars\n,f1,5\nu1,f1,5\nu2,,1\n",
-            "row 1: user: is missing; 2 rows are bad, in user 1, film 1; --skip-bad 2 leaves them out",
-        ),
-        (  # half of the cells are texts, and still the other half is right
-            "user,film,stars\nu1,f1,5\nu2,f1,good\n",
-            "row 2: stars: must be a number; --skip-bad 1 leaves them out",
-        ),
-        (
-            "user,film,stars\nu1,f1,5 EUR\nu2,f1,5 USD\n",
-            "row 1: stars: must be a number, or true or false; 2 rows are bad",
-        ),
-        ("user,film,stars\n", "there are no rows"),
-        ("", "has no rows"),
-    ],
-)
-def test_what_is_wrong_with_a_history_is_named(run: Run, client: Client, tmp_path: Path, text: str, why: str):
-    path = tmp_path / "rows.csv"
-    path.write_text(text)
-    status, _, said = run("--history", path, *COLUMNS, "--catalogue", "new", "--from", "films", "--dim", "2")
-    assert status == 2
-    assert why in said
-    assert [each.id for each in client.catalogues()] == ["films"]
-
-
 @pytest.mark.rest
 def test_a_log_is_judged_by_the_service(run: Run, client: Client, ratings: Path):
     client.put_bandit("home", catalogue="films", policy="sub_ts", scope="per_key", log={})

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.platform.errors import Conflict
 from app.storage import redis_keys
 from shortlist.embedding.own_rewards import Rewards, coordinates
 from shortlist.types import Matrix
-from shortlist_embeddings.jobs import EVERYONE, AskedEmbedding
-from shortlist_embeddings.log_embeddings import LogEmbeddings
+from shortlist_embeddings.jobs import EVERYONE
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -197,41 +195,6 @@ async def test_a_repeated_judgement_says_what_it_found_and_goes_on(shared: Api):
 
 
 @pytest.mark.rest
-async def test_who_cannot_be_judged_is_told_why(shared: Api):
-    await shared.catalogue("plain", {"a": [1.0, 2.0]})
-    made: list[tuple[str, Json, int, str]] = [
-        ("no-log", {"scope": "per_key"}, 409, "log"),
-        ("global", {"log": {}}, 422, "global"),
-        (
-            "placed",
-            {"log": {}, "scope": "per_key", "position": {"examination": [1.0, 0.5]}},
-            422,
-            "places, which the judgement does not know",
-        ),
-    ]
-    for name, body, status, why in made:
-        await shared.ok("PUT", f"/v1/bandits/{name}", {"catalogue": "plain", "policy": "sub_ts", **body}, 201)
-        answer = await shared.call("POST", f"/v1/bandits/{name}/embeddings", {"catalogue": "new"})
-        assert (answer.status_code, why in answer.json()["detail"]) == (status, True), answer.text
-    await shared.bandit("few", "plain", scope="per_key", log={})
-    path = "/v1/bandits/few/embeddings"
-    await shared.refused("POST", path, {"catalogue": "plain"}, status=409, code="conflict")
-    await shared.refused("POST", path, {"catalogue": "new", "dim": 65}, loc=["body", "dim"])
-    await shared.refused("POST", path, {"catalogue": "new", "every": "5m"}, loc=["body", "every"])
-    await shared.refused("POST", path, {"catalogue": "new", "signal": "like"}, loc=["body", "signal"])
-    told = {"context": {"dim": 100}, "interactions": 2}
-    await shared.bandit("wide", "plain", scope="per_key", log={}, **told)
-    path = "/v1/bandits/wide/embeddings"
-    said = await shared.refused("POST", path, {"catalogue": "new", "dim": 60}, loc=["body", "dim"])
-    assert "and the context come to 262 numbers" in said["detail"]
-    path = "/v1/bandits/few/embeddings"
-    await shared.refused("GET", f"{path}/none", status=404, code="not_found")
-    found = await judged(shared, "few")
-    assert found["state"] == "failed"
-    assert "the log says too little" in found["error"]
-
-
-@pytest.mark.rest
 async def test_a_job_whose_process_died_is_begun_again_and_one_that_is_deleted_is_not(shared: Api):
     await played(shared, "again", hidden=2.0)
     path, service = "/v1/bandits/again/embeddings", shared.app.service
@@ -258,33 +221,3 @@ async def test_a_bandit_that_is_moved_while_its_log_is_judged_stays_there_and_no
     assert found["state"] == "failed"
     await shared.refused("GET", "/v1/catalogues/leaves-2", status=404, code="not_found")
     assert (await shared.ok("GET", "/v1/bandits/leaves"))["catalogue"] == "elsewhere"
-
-
-@pytest.mark.rest
-async def test_a_bandit_that_is_moved_while_the_catalogue_is_filled_leaves_none_behind(shared: Api):
-    await played(shared, "goes", hidden=2.0)
-    await shared.catalogue("away", {f"a{arm}": [float(arm), 1.0] for arm in range(ARMS)})
-    service = shared.app.service
-
-    class Catalogues:
-        """Those of the service; the bandit is moved before the first look whether the new one is filled."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(service.catalogues, name)
-
-        async def need_fitted(self, catalogue: Any) -> None:
-            await shared.ok("POST", "/v1/bandits/goes/move", {"catalogue": "away", "carry": "none"})
-            await service.catalogues.need_fitted(catalogue)
-
-    embeddings = LogEmbeddings(
-        Catalogues(),  # type: ignore[arg-type]
-        service.bandits,
-        service.decision_log,
-        service.embeddings,
-        service.moving,
-    )
-    uid = (await service.bandits.get("goes")).uid
-    with pytest.raises(Conflict, match="moved or deleted meanwhile"):
-        await embeddings.embed("job", AskedEmbedding(uid, "goes-2", 2), lambda _count, _whole: None)
-    await shared.refused("GET", "/v1/catalogues/goes-2", status=404, code="not_found")
-    assert (await shared.ok("GET", "/v1/bandits/goes"))["catalogue"] == "away"

@@ -245,41 +245,6 @@ async def test_what_is_wrong_with_settings_is_one_line(
     assert "logged" in shown
 
 
-async def test_what_is_wrong_with_files_is_one_line(
-    files: tuple[Path, Path, list[Row]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    log, arms, rows = files
-    lines = log.read_bytes().splitlines()
-    blind = [
-        msgspec.structs.replace(row, arms=[msgspec.structs.replace(arm, propensity=None) for arm in row.arms])
-        for row in rows
-    ]
-    cases: list[tuple[str, bytes, str]] = [
-        ("log", b"", "there are no decisions in it"),
-        ("log", lines[0] + b"\n\n{", "row 3: is not JSON"),
-        ("log", lines[0] + b"\n" + lines[1].replace(b'"time":', b'"tim":'), "row 2"),
-        ("log", NdjsonEncoder().add(blind), "none of the 40 decisions"),
-        ("arms", b"", "there are no rows in it"),
-        ("arms", b'{"id": "a1"}', "has no features"),
-        ("arms", json.dumps(LINES[0]).encode() + b'\n{"id": "x", "features": [1]}', "row 2: features"),
-        ("arms", b'{"id": "other", "features": [1, 2, 3, 4]}', "is missing from the arms"),
-        ("arms", b'{"id": "a b", "features": [1, 2, 3, 4]}', "row 1: id"),
-    ]
-    for place, (what, content, said) in enumerate(cases):
-        path = tmp_path / f"bad-{place}.ndjson"
-        path.write_bytes(content)
-        pair = (path, arms) if what == "log" else (log, path)
-        assert await asyncio.to_thread(run, *pair, {"policy": "softmax"}) == 2
-        assert said in line_of(capsys)
-    for pair in (
-        (tmp_path / "none.ndjson", arms),
-        (log, tmp_path / "none.ndjson"),
-        (tmp_path / "log.txt", arms),
-    ):
-        assert await asyncio.to_thread(run, *pair, {"policy": "softmax"}) == 2
-        assert str(tmp_path) in line_of(capsys)
-
-
 async def test_a_decision_that_stands_there_twice_counts_once(
     files: tuple[Path, Path, list[Row]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -316,62 +281,3 @@ async def test_a_long_log_is_read_in_pieces_and_remembers_what_it_has_read(
     assert [row.decision for piece in pieces for row in piece] == [row.decision for row in many]
     assert max(map(len, pieces)) < len(many), "else it is one piece"
     assert (read.decisions, read.repeated, read.differing) == (len(many), 10, 0)
-
-
-async def test_learners_that_knew_more_than_the_log_says(
-    shared: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    """A bandit that was warm-started: a file of its learners before the log, or of now, tells the command."""
-    name, settings = "warm", {"policy": "softmax", "temperature": 0.5}
-    await shared.ok("PUT", f"/v1/catalogues/{name}", {"dim": 4}, 201)
-    await shared.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": LINES})
-    await shared.bandit(name, name, log={}, ridge=1.0, **settings)
-    taught = [{"id": f"o{n}", "arm": f"a{n}", "value": float(n % 3)} for n in range(20)]
-    await shared.observe(name, *taught)
-
-    async def exported() -> list[Json]:
-        listed: list[Json] = (await shared.ok("GET", f"/v1/bandits/{name}/learners?include=state"))["items"]
-        return listed
-
-    before, now = tmp_path / "before.ndjson", tmp_path / "now.ndjson"
-    (learner,) = await exported()
-    before.write_text(json.dumps(learner))
-    for number in range(30):
-        answer = await shared.choose(name)
-        arm = answer["arms"][0]["id"]
-        await shared.reward({"decision": answer["decision"], "arm": arm, "value": float(number % 2)})
-    rows: list[Row] = []
-
-    async def written() -> bool:
-        rows[:] = [msgspec.convert(item, Row) for item in await shared.listed(f"/v1/bandits/{name}/log")]
-        return len(rows) == 30 and all(row.rewards for row in rows)
-
-    await wait_until(written, what="all rows are in the log")
-    now.write_text(json.dumps((await exported())[0]))
-    log, arms, out = write_log(rows, tmp_path / "log.ndjson"), write_arms(tmp_path), tmp_path / "out.json"
-
-    async def evaluated(temperature: float, *more: str) -> Json:
-        policy = {**settings, "temperature": temperature, "ridge": 1.0, "intercept": False}
-        assert await asyncio.to_thread(run, log, arms, policy, "--json", str(out), *more) == 0
-        found: Json = json.loads(out.read_text())
-        return found
-
-    alone = await evaluated(0.5)
-    told = capsys.readouterr().out
-    assert "learners were fitted to this log alone, and it lacks 19 rewards or more that they knew" in told
-    theirs = await shared.ok("POST", f"/v1/bandits/{name}/evaluations", {"policy": {}})
-    assert_close(alone, theirs)
-    assert alone["learners"]["begin"] == "log"
-    known = await evaluated(0.5, "--learners-from", str(before))
-    assert "learners were fitted" not in capsys.readouterr().out
-    assert known["learners"]["begin"] == "known"
-    assert known["support"]["largest_weight"] < alone["support"]["largest_weight"]
-    assert (await evaluated(0.5, "--learners-from", str(now)))["learners"]["begin"] == "log", (
-        "it knows the log"
-    )
-    of_now = await evaluated(0.2, "--learners-from", str(now), *NOW)
-    body = {"policy": {"temperature": 0.2}, "learners": "now"}
-    assert_close(of_now, await shared.ok("POST", f"/v1/bandits/{name}/evaluations", body))
-    before.write_text(json.dumps({**learner, "state": "AAAA"}))
-    assert await asyncio.to_thread(run, log, arms, settings, "--learners-from", str(before)) == 2
-    assert "before.ndjson: row 1: state" in line_of(capsys)

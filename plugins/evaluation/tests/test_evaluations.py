@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,9 +12,7 @@ import pytest
 
 from api_client import Api, Json
 from app.bandits.bandit import GLOBAL_LEARNER
-from app.decision_log import row_tokens
-from app.decision_log.rows import LoggedReward, Row
-from app.measuring import learned_rows
+from app.decision_log.rows import Row
 from app.policies import thompson
 from app.selection.request import ChooseRequest
 from app.selection.selection import SelectionRequest
@@ -699,38 +696,3 @@ async def test_an_evaluation_ends_once_too_much_is_missing_whatever_follows(
         assert any("decisions were looked at" in text for text in answer["warnings"])
     else:
         assert answer["logged"]["decisions"] == 2_000
-
-
-async def test_rewards_of_long_lists_are_read_in_threads_a_token_once(
-    shared: Api, monkeypatch: pytest.MonkeyPatch
-):
-    """Not once for each of its rewards: of many signals at many places that held up everybody."""
-    await create_softmax_bandit(shared, "long-rewards", signals={"s0": {}, "s1": {}})
-    log = logged(shared, MemoryLog())
-    for number in range(6):
-        answer = await shared.choose("long-rewards", k=5, seed=number)
-        row = row_of(answer, time=START_MS + number)
-        sent = [
-            LoggedReward(arm.id, 1.0, row.time + 1, signal=signal, default=False)
-            for arm in row.arms
-            for signal in ("s0", "s1")
-        ]
-        log.rows.append(msgspec.structs.replace(row, rewards=sent))
-    arms = [{"id": arm, "features": (1.0 - row).tolist()} for arm, row in ARMS.items()]
-    await shared.ok("PUT", "/v1/catalogues/long-rewards/arms", {"arms": arms})
-    read: list[str] = []
-    counted: list[str] = []
-
-    def noting(names: list[str], whole: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*given: Any) -> Any:
-            names.append(threading.current_thread().name)
-            return whole(*given)
-
-        return noted
-
-    monkeypatch.setattr(row_tokens, "decision_of", noting(read, row_tokens.decision_of))
-    monkeypatch.setattr(learned_rows, "counted_of", noting(counted, learned_rows.counted_of))
-    await evaluate(shared, "long-rewards", {}, learners="before")
-    assert 6 <= len(read) <= 3 * 6, "in the survey, in the evaluation, and for what was asked"
-    assert len(counted) >= 6
-    assert all(name.startswith("measuring") for name in read + counted)

@@ -206,34 +206,3 @@ def test_events_that_were_not_shown_count_once_they_are_activated(tmp_path: Path
         "20 rows have _skipLearn, and no activation follows: left out, the first is row 1",
         "10 rows are of activations, and no decisions: left out, the first is row 61",
     ]
-
-
-def test_what_cannot_be_used_at_all_is_one_line(
-    tmp_path: Path, catalogue: Path, capsys: pytest.CaptureFixture[str]
-):
-    log, table, empty = (tmp_path / name for name in ("vw.json", "log.csv", "empty.json"))
-    write_dsjson(log, made_events()[:3])
-    table.write_text("action,reward\na1,1\n")
-    empty.write_text("\n")
-    vector = '{"policy": "softmax", "temperature": 1, "context": {"dim": 2}}'
-    for path, policy, options, reason in (
-        (log, UNIFORM, ("vw-dsjson", "--arm-field", "sku"), "3 rows have an action without the feature sku"),
-        (table, UNIFORM, ("table",), "has no column probability"),
-        (empty, UNIFORM, ("vw-dsjson",), "there are no rows"),
-        (log, vector, ("vw-dsjson",), "name its fields"),
-        (tmp_path / "gone.json", UNIFORM, ("vw-dsjson",), "gone.json"),
-    ):
-        words = [
-            "evaluate",
-            str(path),
-            "--catalogue",
-            str(catalogue),
-            "--policy",
-            policy,
-            "--format",
-            *options,
-        ]
-        assert main(words) == 2
-        error = capsys.readouterr().err.splitlines()
-        assert reason in error[-1]
-        assert not any("Traceback" in line for line in error)

@@ -57,8 +57,3 @@ def test_every_case_and_part_has_its_rows(unchanged_switch_interval, capsys):
     printed = capsys.readouterr().out
     assert "vs_numpy" in printed
     assert "bytes_an_arm" in printed
-
-
-@pytest.fixture(scope="module")
-def arms():
-    return filters.make(2_000, "gaussian")

@@ -55,19 +55,6 @@ def test_a_peer_without_an_end_is_stopped():
         peers.played(WORLD, peers.Way("one", "", "shortlist", Endless), math.inf)
 
 
-@pytest.mark.parametrize("made", [peers.ByLikes, peers.Ease])
-def test_who_knows_what_others_like_shows_what_is_popular_until_something_is_liked(made):
-    """What is liked first is then shown with what others liked beside it: an item with weights to it."""
-    peer, likes = made(WORLD.items, ""), peers.likes_of_others(WORLD.items)
-    popular = peer.choose()
-    assert likes.sum(axis=0)[popular] == likes.sum(axis=0).max()
-    peer.learn(popular, 0.0)
-    assert peer.choose() == popular
-    peer.learn(0, 1.0)
-    together = (likes[:, [0]].T @ likes).toarray()[0]
-    assert together[peer.choose()] > 0
-
-
 DOCS = Path(__file__).parents[3] / "docs"
 RECORD = json.loads((DOCS / "figures/peers.json").read_text())
 
