@@ -177,7 +177,7 @@ class Bandit(msgspec.Struct, frozen=True):
         part of the keys; where no effect was found; and where the version is of another catalogue, before a
         move.
         """
-        places = version.record.places if version is not None and self.record.position == AUTO else None
+        places = version.record.places if version is not None and self.record.learns_places else None
         if places is not None and places.is_below:
             places = None  # a token without them says that all are 1
         if version is not None and (
@@ -422,8 +422,14 @@ class Bandit(msgspec.Struct, frozen=True):
 
     def places_of_token(self, arms: int) -> bytes | None:
         """The token's part about the places of a list of so many arms."""
-        if self.record.position != AUTO or arms < 2:
+        rule = self.record.position
+        if not self.record.learns_places or arms < 2:
             return None
+        if isinstance(rule, PositionRule):
+            p = [rule.at(position) for position in range(MOST_LEARNED_PLACES)]
+            w = [1.0] * len(p) if self.places is None else self.places.w
+            # The weights may be of the fit before the last change of p.
+            return places_to_bytes(p, [min(each, 1.0 / own) for each, own in zip(w, p, strict=True)], arms)
         return b"" if self.places is None else places_to_bytes(self.places.p, self.places.w, arms)
 
     def learner_for(self, key: str | None) -> LearnerId:

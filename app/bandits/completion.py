@@ -86,6 +86,8 @@ def completed(
         raise Invalid(f"position: auto {refusal}", path=("position",))
     signals.check(record, most=policies[record.policy].needs.max_signals)
     record = contexts.completed(policies[record.policy].completed(record, stored))
+    if stored is None:
+        record = replace(record, weighs_places=no_learned_places(record) is None)
     return record if record.match is None else replace(record, match=completed_match(record.match))
 
 
@@ -201,7 +203,7 @@ def ways_to_change(record: BanditRecord, stored: BanditRecord, different: Sequen
 def _asked(record: BanditRecord) -> BanditRecord:
     """The caller's part of a record: the same for any arms which the catalogue had at the creation."""
     derived = {"directions": None, "mean_square": None, "constant": None, "filled": None, "arm_clock": None}
-    return replace(record, **derived, space=0, catalogue_uid=None, moved_ms=0)
+    return replace(record, **derived, space=0, catalogue_uid=None, moved_ms=0, weighs_places=False)
 
 
 def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:

@@ -18,6 +18,7 @@ from app.platform.documents import Document
 from app.platform.ids import Identifier
 from app.records.arm_sums import ArmClock, ArmTime
 from app.records.encoding import ContextRule, MatchRule
+from app.records.place_sums import MOST_LEARNED_PLACES
 from app.records.records import state_bytes
 from shortlist.checks import MIN_DELTA
 
@@ -377,6 +378,7 @@ class BanditRecord(BanditSettings, frozen=True):
     ``filled``         how many numbers of an arm were not 0 then, on average; None where nothing depends on
                        it
     ``arm_clock``      by which arms fade, once their half-life was changed
+    ``weighs_places``  stated places have weights, as learned ones have; not of bandits made before version 3
     """
 
     directions: bytes | None = None
@@ -387,6 +389,17 @@ class BanditRecord(BanditSettings, frozen=True):
     moved_ms: int = 0
     filled: float | None = None
     arm_clock: ArmClock | None = None
+    weighs_places: bool = False
+
+    @property
+    def learns_places(self) -> bool:
+        """True if lists teach what rewards at their places weigh; stated places are held."""
+        rule = self.position
+        if not isinstance(rule, PositionRule):
+            return rule == AUTO
+        # A token has numbers of so many places, and none of the first.
+        fits_token = rule.examination[0] == 1.0 and len(rule.examination) <= MOST_LEARNED_PLACES
+        return self.weighs_places and fits_token and self.arm_effects == "auto" and self.signals is None
 
     @property
     def key_half_life_s(self) -> float | None:

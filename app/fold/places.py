@@ -61,11 +61,16 @@ def with_entry(sums: PlaceSums, entry: LogEntry, reward: RewardEntry, *, sign: L
 
 
 def fitted_places(
-    before: PlaceFit | None, parts: Sequence[PlaceSums], *, may_be_below: bool
+    before: PlaceFit | None,
+    parts: Sequence[PlaceSums],
+    *,
+    may_be_below: bool,
+    stated: Sequence[float] | None = None,
 ) -> PlaceFit | None:
     """The fit of the sums of all partitions; None: no list was rewarded.
 
     ``before``: the fit of the version before. ``may_be_below``: rewards may be less than 0, by the settings.
+    ``stated``: p of the places in use, which bounds the weights; the fitted p waits for a change to ``auto``.
     """
     if not parts:
         return before
@@ -81,7 +86,10 @@ def fitted_places(
         )
     numbers = places.faded(numbers, since)
     is_below = may_be_below or any(part.below > 0 for part in parts)
-    p, w = np.ones((2, MOST_LEARNED_PLACES)) if is_below else places.fit(numbers)
+    held = None
+    if stated is not None:
+        held = np.pad(np.array(stated), (0, MOST_LEARNED_PLACES - len(stated)), mode="edge")
+    p, w = np.ones((2, MOST_LEARNED_PLACES)) if is_below else places.fit(numbers, held)
     return PlaceFit(_shown(p), _shown(w), _lists(numbers), _lists(part_sums), is_below)
 
 

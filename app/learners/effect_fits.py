@@ -31,7 +31,7 @@ from app.bandits.effect_version import (
     version_of_fit,
 )
 from app.bandits.prior_version import PriorVersion
-from app.bandits.settings import AUTO, BanditRecord
+from app.bandits.settings import BanditRecord, PositionRule
 from app.fold import ages as age_fits
 from app.fold import places as place_fits
 from app.fold.ages import fitted_ages
@@ -303,12 +303,13 @@ def collected_of(record: BanditRecord, now_ms: int) -> CollectedSums:
 def _places_of(
     record: BanditRecord, before: EffectVersion | None, parts: Sequence[PlaceSums]
 ) -> PlaceFit | None:
-    """Fit the places of lists; None of a bandit without learned places."""
-    if record.position != AUTO:
+    """Fit the places of lists; where lists teach nothing, the fit of before."""
+    if not record.learns_places:
         return None if before is None else before.record.places
     low = record.reward.min
     fit_before = None if before is None else before.record.places
-    return fitted_places(fit_before, parts, may_be_below=low is not None and low < 0.0)
+    stated = record.position.examination if isinstance(record.position, PositionRule) else None
+    return fitted_places(fit_before, parts, may_be_below=low is not None and low < 0.0, stated=stated)
 
 
 def _ages_of(

@@ -16,7 +16,6 @@ from typing import Literal, Protocol, get_args
 import msgspec
 
 from app.bandits.bandit import Bandit
-from app.bandits.settings import AUTO
 from app.decision_log.reading import DecisionLog
 from app.decision_log.rows import Row
 from app.platform.errors import NotInstalled
@@ -68,7 +67,7 @@ def _encoder_of(bandit: Bandit, kind: FormatName) -> RowEncoder:
         revised="last" in aggregates,
         learned=bandit.record.prior == "learned",
         effects=bandit.record.arm_effects == "auto",
-        places=bandit.record.position == AUTO,
+        places=bandit.record.learns_places,
         ages=bandit.record.arm_effects == "auto" and signals is None,
         agreement=bandit.record.holdout is not None and bandit.record.holdout.is_of_caller,
     )

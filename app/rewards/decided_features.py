@@ -50,10 +50,10 @@ def examined_in(bandit: Bandit, decision: Decision, arm_position: int) -> float 
 
     ``bandit``: of the version that decided.
     """
-    if decision.places is not None:
-        return examined_at(decision.places, arm_position)[0]
     position = bandit.record.position
-    return position.at(arm_position) if isinstance(position, PositionRule) else None
+    if isinstance(position, PositionRule):
+        return position.at(arm_position)
+    return None if decision.places is None else examined_at(decision.places, arm_position)[0]
 
 
 def reward_entry(

@@ -66,8 +66,8 @@ async def _measured(kind: FormatName, pages: Sequence[Sequence[Row]], count: int
     log: Any = _Pages(pages, count)  # what an export reads
     exports = Exports(log)
     reward = SimpleNamespace(aggregate="first")
-    unused = dict.fromkeys(("signals", "holdout", "position"))
-    record = SimpleNamespace(reward=reward, prior="plain", arm_effects="off", **unused)
+    unused = dict.fromkeys(("signals", "holdout"))
+    record = SimpleNamespace(reward=reward, prior="plain", arm_effects="off", learns_places=False, **unused)
     bandit: Any = SimpleNamespace(record=record)  # what an encoder asks
     before, size = peak_mb(), 0
     began, processor = time.perf_counter(), time.process_time()

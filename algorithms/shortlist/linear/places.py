@@ -56,9 +56,11 @@ class Examination(NamedTuple):
     w: Vector
 
 
-def fit(sums: PlaceNumbers) -> Examination:
+def fit(sums: PlaceNumbers, stated: Vector | None = None) -> Examination:
     """Return p and w; 1 of all places while nothing was earned or expected, and at places without decisions
     as at the last one with any.
+
+    ``stated``: the p that rewards were learned with, which bounds w in place of the fitted one. Shape: (k,).
 
     Cost: O(k). Raises: InvalidShape, NonFinite.
     """
@@ -77,8 +79,9 @@ def fit(sums: PlaceNumbers) -> Examination:
     ratios = (Y + more) / (M + more * M.sum() / Y.sum())
     p[:shown] = np.clip(ratios / ratios[0], LOW, HIGH)
     v = np.maximum(np.divide(V, n, out=np.full(shown, V[0] / n[0]), where=n > 0.0), 0.0)
+    held = p if stated is None else stated
     w[:shown] = np.clip((v[0] + TINY * v.max()) / (v + TINY * v.max() + np.finfo(float).tiny), 1.0, None)
-    w[:shown] = np.minimum(w[:shown], np.maximum(1.0 / p[:shown], 1.0))
+    w[:shown] = np.minimum(w[:shown], np.maximum(1.0 / held[:shown], 1.0))
     p[shown:], w[shown:] = p[shown - 1], w[shown - 1]
     p[0] = w[0] = 1.0
     return Examination(p, w)
