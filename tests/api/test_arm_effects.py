@@ -338,6 +338,21 @@ async def test_reasons_are_of_rewards_less_effects(api: Api):
 
 
 @pytest.mark.rest
+@pytest.mark.parametrize("policy", ["softmax", "igw", "epsilon_greedy"])
+async def test_who_may_stand_first_of_a_ranking_is_said_with_the_effects(api: Api, policy: str):
+    await make(api, policy=policy)
+    await begin(api)
+    await play(api, 5)
+    await api.ok("POST", REFRESH, {})
+    asked: Json = {"key": "u0", "candidates": [*FEATURES], "include": ["ranking"]}
+    for seed in range(5):
+        choice = await api.choose("b", **asked, seed=seed)
+        (shown,), first = choice["arms"], {each["id"]: each["first"] for each in choice["ranking"]}
+        assert shown["propensity"] == pytest.approx(first[shown["id"]], rel=1e-9)
+    assert choice["effects_version"]
+
+
+@pytest.mark.rest
 async def test_a_new_bandit_has_them_where_it_can(api: Api):
     """By default: with a learned prior. One that exists stays as it is, whatever is asked for again."""
     body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}

@@ -19,7 +19,7 @@ BAD: list[tuple[Json, list[str | int]]] = [
     ({"candidates": ["a1", own("a1", [1] * DIM)]}, ["candidates", 1]),
     ({"candidates": ["a1", {"id": "n", "metadata": {"x": 1}}]}, ["candidates", 1, "features"]),
     ({"candidates": ["a1", own("n", [1, 2])]}, ["candidates", 1, "features"]),
-    ({"candidates": [own("n", [1, 2, 3, 100.001])]}, ["candidates", 0, "features"]),
+    ({"candidates": ["a1", own("n", [1, 2, 3, 100.001])]}, ["candidates", 1, "features"]),
     ({"candidates": [own("n", [1] * DIM), {"id": "a1", "tags": ["t"]}]}, ["candidates", 1, "tags"]),
     ({"candidates": ["a1", {"id": "n", "features": [1, 2, 3, "4"]}]}, ["candidates", 1, "features", 3]),
     ({"candidates": ["a1", {"id": "n", "feature": [1]}]}, ["candidates", 1, "feature"]),

@@ -81,6 +81,17 @@ async def test_a_learner_taught_through_candidates_is_ridge_on_what_was_sent(sha
 
 
 @pytest.mark.rest
+async def test_named_in_any_order_arms_teach_their_own_features(shared: Api):
+    await ready(shared, "turned")
+    answer = await shared.choose("turned", k=5, candidates=[*ARMS][10:5:-1])
+    rewards = [{"decision": answer["decision"], "arm": arm, "value": 1.0} for arm in ids(answer)]
+    assert (await shared.reward(*rewards))["accepted"] == 5
+    theta = (await shared.learner("turned"))["theta"]
+    wanted = ridge_estimate([(ARMS[arm], 1.0) for arm in ids(answer)])
+    np.testing.assert_allclose(theta, wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.rest
 async def test_filter_rules_and_exclusions_hold_for_both_kinds(shared: Api):
     await shared.ok("PUT", "/v1/catalogues/both", {"dim": 1}, 201)
     rows = [

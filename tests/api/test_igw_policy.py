@@ -98,6 +98,14 @@ async def test_propensities_are_those_of_the_best_arms_and_a_cover(shared: Api, 
         assert abs(first[arm] - 400 * p) < 5.0 * np.sqrt(400 * p)
 
 
+async def test_each_filter_has_a_cover_of_its_own(shared: Api):
+    """Arms of the first filter cover none of the second."""
+    await build(shared, "covers")
+    for part in range(2):
+        answers = await many(shared, "covers", 400, filter={"part": part})
+        assert len({answer["arms"][0]["id"] for answer in answers}) > SHORTLIST
+
+
 async def test_few_eligible_arms_are_all_candidates(shared: Api):
     estimates = await build(shared, "few")
     wanted = {"filter": {"part": 2}, "exclude": [f"a{number}" for number in range(2, 30, 4)]}

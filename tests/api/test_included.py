@@ -72,6 +72,18 @@ async def test_dry_runs_and_each_choice_of_a_batch(api: Api):
     assert shown(three) == TITLES
 
 
+async def test_each_choice_of_a_batch_has_the_metadata_of_its_own_catalogue(api: Api):
+    await build(api)
+    await api.ok("PUT", "/v1/catalogues/d", {"dim": 2}, 201)
+    other = {"id": "a", "features": [1.0, 0.0], "metadata": {"title": "other"}}
+    await api.ok("PUT", "/v1/catalogues/d/arms", {"arms": [other]})
+    await api.bandit("e", "d")
+    requests = [{"bandit": name, "k": 3, "include": ["metadata"]} for name in ("b", "e", "b")]
+    batch = await api.ok("POST", "/v1/choose/batch", {"requests": requests})
+    found = [shown(choice) for choice in batch["results"]]
+    assert found == [METADATA, {"a": other["metadata"]}, METADATA]
+
+
 async def test_a_repeat_for_an_event_is_the_same_choice_with_the_metadata_of_now(api: Api):
     await build(api, log={})
     first = await api.choose("b", k=3, event_id="e", include=["metadata"])

@@ -150,6 +150,16 @@ async def test_a_learner_weighs_rewards_by_their_noise(api: Api):
         assert sums.squares == pytest.approx(squares, rel=1e-9)
 
 
+async def test_places_of_a_long_list_count_as_the_last_that_is_learned(api: Api):
+    await start(api)
+    more = [{"id": f"m{number}", "features": [0.1] * 3} for number in range(10)]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": more})
+    choice = await api.choose("b", key="u0", k=22)
+    decision, arms = choice["decision"], choice["arms"]
+    await api.reward(*({"decision": decision, "arm": arms[place]["id"], "value": 1.0} for place in (0, 21)))
+    assert len((await shown(api))["places"]) == 20
+
+
 async def test_one_arm_alone_says_nothing_of_places_and_its_token_has_nothing(api: Api):
     await start(api)
     for choice in await play(api, 3, k=1):

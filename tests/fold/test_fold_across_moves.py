@@ -172,6 +172,20 @@ def test_a_learner_that_was_carried_is_written_whole(late):
 
 
 @pytest.mark.rest
+@pytest.mark.parametrize("space", [0, 1])
+def test_a_reward_of_an_earlier_space_is_in_no_tail(space: int):
+    """However short the tail is beside the state: whoever folds it knows of no move."""
+    learner, dim = LearnerId(UID, "ann"), 64
+    (state,) = fold({}, [entry(1, "ann", reward(dim, space))]).values()
+    before = {learner: CheckpointedLearner(state)}
+    assert [*fold_stored(before, [entry(2, "ann", reward(dim, space))]).tails] == [learner]
+    moved = Spaces({UID: 1}, {UID: {1: SpaceMap(1, np.eye(dim))}})
+    done = fold_stored(before, [entry(2, "ann", reward(dim))], moved)
+    assert done.tails == {}
+    assert bytes_to_state(done.checkpoints[learner] or b"").space == 1
+
+
+@pytest.mark.rest
 def test_a_state_without_a_space_is_stored_as_it_always_was():
     state = LearnerState(3, ridge_sums.empty(2))
     data = state_to_bytes(state)

@@ -232,6 +232,17 @@ async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
 
 
 @pytest.mark.rest
+async def test_a_reward_keeps_its_learner_for_the_idle_time(service: HeadlessService):
+    await service.quiet()
+    bandit = await service.bandit(idle_ttl_s=IDLE_S)
+    learner = bandit.learner_for("ann")
+    await service.observe(bandit, "o")
+    partition, now_ms = learner.partition(service.store.partitions), time.time_ns() // 1_000_000
+    assert not await housekeeping(service).sweep(partition, now_ms + round(500 * IDLE_S))
+    assert await housekeeping(service).sweep(partition, now_ms + round(1_500 * IDLE_S))
+
+
+@pytest.mark.rest
 async def test_a_process_drops_what_it_made_of_a_learner_after_the_fold(store: Store):
     """Before it, a choice would make it again from the old state."""
     done = list[str]()

@@ -122,6 +122,12 @@ def test_what_is_taken_among_the_first_arms_counts_among_the_later_ones():
     assert within.take_allowed(np.arange(201), 3).tolist() == [0, 200]
 
 
+def test_a_list_is_filled_where_the_best_arms_share_a_value():
+    snapshot = snapshot_of([{"maker": "x"}] * 10 + [{"maker": "y"}], np.arange(11.0, 0.0, -1.0)[:, None])
+    within = Limits([AtMost("maker", 1)], snapshot, NO_ROWS)
+    assert LimitedSolver(snapshot, snapshot, within).search(np.ones(1), 2).rows.tolist() == [0, 10]
+
+
 def test_igw_draws_no_arm_twice_where_limits_leave_none_of_its_candidates():
     """Its four candidates are an arm without a maker and three of one maker, of which one may come."""
     documents = [{}, *[{"maker": "x"}] * 3, {"maker": "y"}, {"maker": "z"}]
