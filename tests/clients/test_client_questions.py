@@ -99,15 +99,6 @@ def test_a_page_is_of_several_bandits_and_its_rows_are_distinct(client: Client):
     client.delete_bandit("aside")
 
 
-def test_help_shows_what_a_call_takes(client: Client):
-    for method in (client.choose, AsyncClient("http://127.0.0.1").choose):
-        parameters = list(inspect.signature(method).parameters)
-        assert (parameters[0], {"key", "k", "filter", "once"} - set(parameters)) == ("bandit", set())
-        assert (method.__doc__ or "").startswith("Choose up to k arms")
-    assert Client.arms.__name__ == "arms"
-    assert "All arms" in (Client.arms.__doc__ or "")
-
-
 def test_calls_share_a_connection(service: Service):
     with CountingProxy(service.port) as proxy, Client(f"http://127.0.0.1:{proxy.port}") as client:
         for _ in range(20):

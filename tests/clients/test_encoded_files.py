@@ -104,31 +104,6 @@ def test_a_table_becomes_a_catalogue_and_recommendations(client: Client, run: Ru
     assert len(client.choose("home", key="ann", k=5).arms) == 5
 
 
-def test_fields_of_objects_are_columns_and_dates_of_lines_are_none(client: Client, run: Run, tmp_path: Path):
-    path = tmp_path / "jobs.ndjson"
-    jobs = [
-        {
-            "sku": f"J{n}",
-            "salary": {"min": 30 + n, "in": ["EUR", "USD"][n % 2]} if n % 5 else None,
-            "posted": f"2024-0{1 + n % 3}-11T08:00:00Z",
-        }
-        for n in range(ROWS)
-    ]
-    path.write_text("".join(json.dumps(job) + "\n" for job in jobs))
-    status, said, err = run("jobs", path, "--id", "sku", "--encode")
-    assert (status, err) == (0, "")
-    assert {name: each["kind"] for name, each in proposed(said).items()} == {
-        "salary.min": "number", "salary.in": "category",
-    }  # fmt: skip
-    assert "  posted: left out, a date" in said
-    columns = client.get_catalogue("jobs").columns
-    assert columns is not None
-    features = dict(zip(columns, client.get_arm("jobs", "J1").features, strict=True))
-    assert (features["salary.in=EUR"], features["salary.in=USD"]) == (0.0, 1.0)
-    assert features["salary.min"] < 0.0
-    assert not any(client.get_arm("jobs", "J0").features)
-
-
 def test_later_imports_take_the_fields_of_the_catalogue(client: Client, run: Run, tmp_path: Path):
     path = table(tmp_path / "items.csv")
     assert run("shop", path, "--id", "sku", "--encode")[0] == 0
@@ -212,26 +187,6 @@ def test_cells_that_are_bad_may_be_missing_and_spellings_of_a_value_one(
     status, said, err = run("shop", path, *flags, "prize")
     assert (status, said) == (2, "")
     assert "--bad-as-missing: no column of metadata is named prize" in err
-
-
-def test_a_refusal_names_all_columns_with_bad_cells(client: Client, run: Run, tmp_path: Path):
-    """Also where a catalogue is there, and of one row those that come after the first."""
-    path = tmp_path / "items.csv"
-    rows = [f"S{n},{n + 10},{n + 20},{'true' if n % 2 else 'false'}" for n in range(40)]
-    good = "sku,price,weight,sale\n" + "\n".join(rows) + "\n"
-    path.write_text(good)
-    assert run("shop", path, "--id", "sku", "--encode")[0] == 0
-    path.write_text(good + "T1,ask,heavy,true\nT2,ask,7,maybe\nT 3,8,9,true\nT4,1\n")
-    words = (
-        "items.csv: row 41: price: must be a number; 4 rows are bad, in price 2, weight 1, "
-        "sale 1, sku 1, cells 1; --bad-as-missing price weight sale takes such cells for missing; "
-        "--skip-bad 4 leaves them out"
-    )
-    for flags in ((), ("--encode",)):
-        status, _, err = run("shop" if not flags else "new", path, "--id", "sku", *flags)
-        assert status == 2
-        assert err.endswith(words)
-    assert client.get_catalogue("shop").size == 40
 
 
 def embeddings(path: Path, rows: int = ROWS, rank: int = 5) -> np.ndarray[Any, Any]:

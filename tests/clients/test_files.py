@@ -272,38 +272,6 @@ def test_an_import_through_a_connection_that_breaks(client: Client, service: Ser
     ]
 
 
-def test_features_of_another_space_are_not_put_in_place_of_those_that_bandits_know(
-    client: Client, run: Run, tmp_path: Path
-):
-    """A few other numbers may come in, and any before a bandit has learned."""
-    rng = np.random.default_rng(1)
-    ids = [f"a{place}" for place in range(1_200)]
-    old = rng.normal(size=(1_200, DIM)) + 1.0
-    turned = old @ np.linalg.qr(rng.normal(size=(DIM, DIM)))[0]
-
-    def saved(name: str, features: np.ndarray) -> Path:
-        np.save(tmp_path / f"{name}.npy", features)
-        (tmp_path / f"{name}.ids").write_text("\n".join(ids) + "\n")
-        return tmp_path / f"{name}.npy"
-
-    assert run("import", "c", saved("old", old))[0] == 0
-    client.put_bandit("b", catalogue="c", policy="sub_ts")
-    assert run("import", "c", saved("turned", turned))[0] == 0  # nobody has learned anything
-    assert run("import", "c", saved("old", old))[0] == 0
-    client.observe("b", [{"id": "1", "arm": "a1", "value": 1.0}], wait=True)
-    nightly = old.copy()
-    nightly[:, 0] = rng.normal(size=1_200)
-    assert run("import", "c", saved("nightly", nightly))[0] == 0
-    before = arms_of(client)
-    status, out, err = run("import", "c", saved("turned", turned))
-    assert (status, out) == (2, "")
-    assert "--replace-features" in err
-    assert "shortlist move" in err
-    assert arms_of(client) == before
-    assert run("import", "c", saved("turned", turned), "--replace-features")[0] == 0
-    assert arms_of(client) != before
-
-
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

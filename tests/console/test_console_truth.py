@@ -16,7 +16,6 @@ from test_console_pages import go
 from console_browser import console_of
 from console_world import furnish
 from service_process import Service, serving
-from shortlist_client import Client
 
 pytestmark = pytest.mark.rest
 
@@ -195,27 +194,4 @@ def test_the_last_decisions_are_the_newest_rows_of_the_log(browser: Browser, fur
         expect(rows).to_have_count(50)
         link = rows.first.get_by_role("link", name="explain").get_attribute("href")
         assert newest["decision"] in link
-        console.check()
-
-
-@pytest.mark.slow
-def test_a_page_reads_the_log_twice_at_most_for_its_first_numbers(browser: Browser, furnished: Service):
-    """Once for what is known now, and once for what was known at all earlier times together; later looks ask
-    for one report more each.
-    """
-    with console_of(browser, furnished) as console, Client(furnished.url) as client:
-        reports: list[str] = []
-        console.page.on("request", lambda each: "/report" in each.url and reports.append(each.url))
-        page = console.open("bandits/plain")
-        expect(page.locator("sl-lines svg")).to_have_count(2)
-        first, *looks = reports
-        assert "bucket_s" in first
-        assert not any("bucket_s" in each for each in looks)
-        read = [httpx.get(each).json()["decisions"] for each in looks]
-        assert sum(read) <= client.report("plain").decisions
-        with page.expect_response("**/report?*"):
-            client.choose("plain")
-        with page.expect_response("**/report?*"):
-            pass  # the look after the one that has seen the new decision
-        assert all("bucket_s" in each for each in reports[1 + len(looks) :])
         console.check()

@@ -1,12 +1,7 @@
 """The demonstration: it plays over HTTP, learns, and leaves nothing behind."""
 
 import json
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -15,11 +10,8 @@ import pytest
 from examples import demo, service
 from examples.environments import Environment
 from examples.play import Outcome, Player
-from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
-
-ROOT = Path(__file__).parents[2]
 
 
 def run_demo(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[str, float], str]:
@@ -64,45 +56,6 @@ def test_the_synthetic_environment(capsys: pytest.CaptureFixture[str], tmp_path:
     assert again == regret
 
 
-@pytest.mark.slow
-def test_real_ratings(capsys: pytest.CaptureFixture[str], real_movielens: Path) -> None:
-    regret, _ = run_demo(capsys, "--data", str(real_movielens), "--users", "8", "--rounds", "40")
-    assert regret["Sub-TS"] < regret["random"] - 5
-
-
 def play(game: Environment, *, repeats: bool) -> Outcome:
     with service.temporary_service() as server:
         return Player(game, server, threads=2, repeats=repeats, seed=1).play()
-
-
-# Whoever is started in the background of a shell is born deaf to SIGINT.
-INTERRUPTIBLE = """import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from examples import demo
-sys.exit(demo.main())"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-c", INTERRUPTIBLE, "--runs", "1", "--rounds", "4000"],
-        cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        line = next(line for line in process.stdout if line.startswith("service on"))
-        host, port = line.removeprefix("service on http://").strip().split(":")
-        log = next(tmp_path.glob("shortlist-*/service.log"))
-        wait_until_sync(lambda: reachable(host, int(port)), what=f"{log} answers")
-        process.send_signal(number)
-        assert process.wait(30) == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
-    assert not reachable(host, int(port))
-    assert not list(tmp_path.iterdir())
-
-
-def reachable(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((host, port)) == 0

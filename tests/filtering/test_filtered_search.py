@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import tracemalloc
 from collections import deque
 from collections.abc import Sequence
 
@@ -269,37 +267,6 @@ def test_an_answer_of_the_index_is_not_called_exact():
     found: TopK = view.search(np.ones(8), 1)
     assert not found.exact
     assert view.search_exact(np.ones(8), 1, NO_ROWS).exact
-
-
-def test_a_new_filter_of_few_arms_takes_no_memory_for_the_others():
-    """A byte for each arm would be 60,000."""
-    snapshot = numbered(60_000)
-    filters = [parse({"lot": {"$lt": bound}}) for bound in (10, 11)]
-    eligible_rows(filters[0], snapshot.table, snapshot.attributes)
-    gc.collect()
-    tracemalloc.start()
-    try:
-        found = eligible_rows(filters[1], snapshot.table, snapshot.attributes)
-        assert found.rows.tolist() == list(range(11))
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 30_000
-
-
-def test_a_scan_of_some_rows_takes_no_memory_for_the_features():
-    """A product with ``np.dot`` copies the features of a table that has spare rows: 240,000 bytes."""
-    snapshot = numbered(20_000)
-    eligible = eligible_rows(parse({"lot": {"$gte": 10_000}}), snapshot.table, snapshot.attributes)
-    query = np.ones(DIM)
-    mask(snapshot.table, eligible, query, 2, NO_ROWS)  # what is kept for a thread
-    tracemalloc.start()
-    try:
-        mask(snapshot.table, eligible, query, 2, NO_ROWS)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 120_000
 
 
 @pytest.mark.parametrize("k", [1, 3])

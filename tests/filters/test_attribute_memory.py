@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import tracemalloc
-from typing import Any
 
 import numpy as np
 import pytest
@@ -94,42 +92,6 @@ def test_rows_and_documents_that_do_not_fit_are_refused():
     with pytest.raises(InvalidShape):
         table.moved(np.array([0]))
     assert table.snapshot().rows.tolist() == [0, 1]
-
-
-def shop(count: int, seed: int) -> list[Any]:
-    rng = np.random.default_rng(seed)
-    columns = (rng.random(count) < 0.7, rng.integers(8, size=count), rng.integers(5_000, size=count))
-    prices, genres = rng.random(count) * 100, rng.integers(20, size=count)
-    return [
-        (
-            (),
-            {
-                "stock": stock,
-                "language": f"language-{language}",
-                "maker": f"maker-{maker}",
-                "price": price,
-                "genre": f"genre-{genre}",
-            },
-        )
-        for stock, language, maker, price, genre in zip(
-            *(column.tolist() for column in (*columns, prices, genres)), strict=True
-        )
-    ]
-
-
-@pytest.mark.slow
-def test_an_arm_of_five_fields_costs_less_than_40_bytes():
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        table = AttributeTable()
-        for first in range(0, 100_000, 1_000):
-            table.append(np.arange(first, first + 1_000), shop(1_000, seed=first))
-        taken = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    assert taken < 40 * 100_000
-    assert taken / 1.25 < table.memory_bytes < taken * 1.25
 
 
 def test_strings_and_fields_that_nobody_uses_are_freed():

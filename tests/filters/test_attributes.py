@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from app.filters import attribute_snapshot, columns
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable
 from app.filters.fields import fields_of, kind_of
-from app.filters.filter import ORDERS, Filter, parse
+from app.filters.filter import Filter, parse
 
 NOTHING = ((), {})
 
@@ -156,43 +155,6 @@ def test_a_field_that_only_one_of_two_blocks_has_stays_at_its_rows(bare_first: b
     wanted = parse({"price": {"$gt": 3}})
     expected = [wanted.matches(*document) for document in documents]
     assert answers(table_of(documents, [100, 100]).snapshot(), wanted, 200) == expected
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.float32, np.float64])
-def test_an_order_is_found_in_ascending_numbers_without_comparing_all(dtype) -> None:
-    """By a search among the different numbers of a column, with the answer that comparing each gives."""
-    numbers = [0, 1, 3, 200] if np.dtype(dtype).kind == "u" else [-7, 0, 1, 100]
-    if np.dtype(dtype).kind == "f":
-        numbers = [*numbers, 100.5]
-    ascending = np.array(numbers, dtype=dtype)
-    bounds = [
-        0,
-        -0.0,
-        0.5,
-        1,
-        1.5,
-        100,
-        100.49999999999999,
-        255,
-        256,
-        -1,
-        -7,
-        -8,
-        -1e300,
-        1e300,
-        2**40,
-        2**70,
-    ]
-    for bound in bounds:
-        for symbol in ORDERS:
-            # private: every dtype, also those that no document leads to
-            test = columns.OrderTest(*attribute_snapshot._float_order(symbol, bound))
-            low, high = test.span(ascending)
-            expected = [place for place, number in enumerate(numbers) if ORDERS[symbol](number, bound)]
-            assert list(range(low, high)) == expected
-            assert np.flatnonzero(test(ascending)).tolist() == expected
-    assert test.span(ascending[:0]) == (0, 0)
 
 
 class Machine(RuleBasedStateMachine):

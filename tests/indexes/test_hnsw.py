@@ -124,27 +124,6 @@ def test_the_load_of_a_dead_arm_is_how_often_it_is_found():
     assert graph.degradation.load == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_dead_among_the_nearest_cost_half_a_search_at_most_and_little_in_recall():
-    features = gaussian(5_000, 8)
-    index = filled(features)
-    graph = built(index.snapshot().table, ef=128)
-    graph.weigh(gaussian(200, 8, seed=8))
-    assert graph.degradation.slowdown == 1.0
-    longest = np.argsort(-np.linalg.norm(features, axis=1))[:600]
-    index.remove([str(row) for row in longest])
-    graph.tombstone(longest[:200])
-    assert graph.native.ef == 128, "few are dead: as many living ones are looked for as before"
-    assert graph.degradation.slowdown == pytest.approx(128 / (128 - graph.degradation.load))
-    graph.tombstone(longest[200:])
-    assert graph.degradation.load > 128 / 3
-    assert graph.native.ef == int(1.5 * (128 - graph.degradation.load))
-    assert graph.degradation.slowdown == 1.5
-    view = index.snapshot().table
-    queries = gaussian(300, 8, seed=9)
-    hits = [graph.search(view, query, 1).rows[0] == scan(view, query, 1).rows[0] for query in queries]
-    assert np.mean(hits) > 0.95
-
-
 def test_a_compaction_moves_the_graph_along():
     features = gaussian(400, 5)
     index = filled(features)

@@ -77,28 +77,6 @@ def test_each_choice_weighs_the_signals_with_its_own_weights():
 
 
 @pytest.mark.rest
-async def test_the_bytes_are_those_of_the_arrays(service: HeadlessService):
-    """What is counted is at least what numpy holds, and not much more, before and after the first choice."""
-    dim = 40
-    await service.catalogue("d", dim=dim)
-    bandit = await service.bandit("wide", "d")
-    await service.observe(bandit, "o")
-    learner = await service.parts.learners.get(bandit.learner_for("ann"))
-    for _ in range(2):
-        counted = memory_bytes("ann", learner.dim)
-        arrays = [
-            value
-            for holder in (learner.state and learner.state.sums, learner.posterior)
-            if holder is not None
-            for value in (getattr(holder, name) for name in holder.__slots__)
-            if isinstance(value, np.ndarray)
-        ]
-        held = sum(array.nbytes for array in arrays)
-        assert held <= counted <= 1.2 * held + 1_200
-        await service.choose(bandit)
-
-
-@pytest.mark.rest
 async def test_keys_that_were_never_rewarded_share_one_prior(service: HeadlessService):
     """They take little memory each, and the shared posterior of a large dimension is counted too."""
     await service.catalogue("d", dim=300)

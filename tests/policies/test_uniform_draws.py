@@ -14,7 +14,6 @@ from app.filtering.filtered_snapshot import FilteredSnapshot
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.live import LiveIndex
-from app.policies import uniform
 from app.policies.uniform import draw
 from shortlist.types import NO_ROWS
 
@@ -88,12 +87,3 @@ def test_a_seed_draws_the_same_arms_from_another_layout_of_the_table():
             rows, _ = draw(view, k=3, rng=np.random.default_rng(seed), exclude=NO_ROWS, seeded=True)
             drawn.append([view.id_of(row) for row in rows.tolist()])
         assert drawn[0] == drawn[1]
-
-
-@pytest.mark.rest
-def test_a_dense_catalogue_is_not_listed():
-    view = made(1_000, 500).snapshot()
-    draw(view, k=10, rng=np.random.default_rng(1), exclude=np.array([600, 700]))
-    assert not {"live_rows", "by_revision"} & vars(view.table).keys()
-    assert not uniform.is_sparse(view)
-    assert uniform.is_sparse(made(10, 500).snapshot())

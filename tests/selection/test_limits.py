@@ -15,13 +15,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.filtering.filtered_snapshot import FilteredSnapshot
-from app.filters.coded_values import coded
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.live import LiveIndex
 from app.indexes.snapshot import Snapshot
-from app.policies import igw, softmax, uniform
-from app.selection import list_limits as limits
+from app.policies import igw
 from app.selection.list_limits import AtMost, LimitedSolver, Limits
 from shortlist.linear import igw as algorithm
 from shortlist.types import NO_ROWS
@@ -178,53 +176,3 @@ def test_igw_draws_among_candidates_that_are_allowed_and_then_the_next_best(docu
         assert drawn.propensities[place] == pytest.approx(one.propensities[0])
     assert drawn.hits.rows.tolist() == chosen
     assert len(chosen) == k or not left
-
-
-ROWS = 3_000
-MAKERS = {
-    "one": lambda _: "all",
-    "few": lambda row: row % 7,
-    "own": lambda row: row,
-    "many": lambda row: [f"v{(row * 37 + j) % 500}" for j in range(20)],
-}
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("kind", MAKERS)
-@pytest.mark.parametrize("draw", ["softmax", "uniform", "igw", "search"])
-def test_values_are_read_once_whatever_k_is(kind: str, draw: str, monkeypatch: pytest.MonkeyPatch):
-    """Pairs of a row and a value that are read, and rows that are barred, counted: to count again for each
-    place reads ``k`` times as many.
-    """
-    features = np.random.default_rng(3).normal(size=(ROWS, 2))
-    view = snapshot_of([{"maker": MAKERS[kind](row)} for row in range(ROWS)], features)
-    k, theta, rng = 1_000, np.array([1.0, 0.2]), np.random.default_rng(4)
-    within = Limits([AtMost("maker", 1)], view.whole, NO_ROWS)
-    pairs = len(coded(view.attributes, "maker", np.arange(ROWS)).places)
-    read, barred, candidates = list[int](), list[int](), list[int]()
-
-    def counted(attributes: Any, name: str, rows: np.ndarray) -> Any:
-        found = coded(attributes, name, rows)
-        read.append(len(rows) + len(found.places))
-        return found
-
-    take, choose = limits.AllowedRows.take, algorithm.choose
-    monkeypatch.setattr(limits, "coded", counted)
-    monkeypatch.setattr(
-        limits.AllowedRows, "take", lambda *given: barred.append(len(found := take(*given))) or found
-    )
-    monkeypatch.setattr(
-        algorithm, "choose", lambda f, **given: candidates.append(len(f)) or choose(f, **given)
-    )
-    if draw == "softmax":
-        softmax.draw(view, theta, k=k, temperature=1.0, rng=rng, limits=within)
-    elif draw == "uniform":
-        uniform.draw(view, k=k, rng=rng, limits=within)
-    elif draw == "igw":
-        igw.draw(view, theta, np.arange(30), k=k, count=k, gamma=1.0, rng=rng, limits=within)
-    else:
-        LimitedSolver(view, view, within).search(theta, k)
-    most = 1 if draw in {"softmax", "uniform"} else 3
-    assert sum(read) <= most * (pairs + ROWS)
-    assert sum(barred) <= most * pairs + k
-    assert max(candidates, default=0) <= k + 30

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from test_reward_ingestion import TTL_MS, UID, worker
 
-from app.fold.checkpoints import LearnerReader, restored
+from app.fold.checkpoints import restored
 from app.fold.fold_batches import CheckpointedLearner
 from app.records.log_entries import RewardEntry, encode
 from app.records.records import LearnerState, state_bytes, state_to_bytes, vector_to_bytes
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
-from app.storage.types import LearnerId, LogEntry, RewardWrite, StoredLearner
+from app.storage.types import LearnerId, RewardWrite, StoredLearner
 from log_entries import entry_of
 from shortlist.linear import ridge_sums
 from store_clients import connect
@@ -101,31 +101,6 @@ async def test_the_worker_keeps_no_more_in_memory_than_it_may(own_store: Store, 
             kept = CheckpointedLearner(restored(learner, StoredLearner(data)), 1_000 + number)
             mine._keep(0, {learner: kept})  # private: a state that no fold makes
         del kept, learner
-        assert 0.6 * capacity < taken(before) <= capacity
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize("dim", [16, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (2, 64))])
-async def test_a_reader_keeps_no_more_in_memory_than_it_may(dim: int):
-    capacity, data = MIB, encoded_state(dim)
-    payload = encode(RewardEntry(vector_to_bytes(np.ones(dim)), 1.0))
-
-    numbers = iter(range(10**9))
-
-    class Growing:
-        async def stored(self, partition: int, learners: Any, known: Any) -> list[StoredLearner]:
-            entry = LogEntry(f"1-{next(numbers)}", learners[0], payload)
-            return [StoredLearner(data, (entry,))]
-
-    store: Any = Growing()
-    reader = LearnerReader(store, capacity_bytes=capacity)
-    await reader.read(0, LearnerId(UID, "first"))
-    tracemalloc.start()
-    try:
-        before = taken(0)
-        for number in range(3 * capacity // (2 * len(data) + 1_800)):
-            await reader.read(0, LearnerId(UID, name_of(number)))
         assert 0.6 * capacity < taken(before) <= capacity
     finally:
         tracemalloc.stop()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from shortlist.index import table as tables
-from shortlist.index.arm_ids import ArmIds
 from shortlist.index.table import ArmTable, TableSnapshot
 
 DIM, PIECE, ROWS = 5, 7, 4_000
@@ -89,15 +87,3 @@ def test_views_stay_true_while_a_table_grows_and_arms_die() -> None:
         assert features_of(view) == wanted
         assert np.array_equal(view.working[view.live_rows], view.features[view.live_rows].astype(np.float32))
         assert np.allclose(view.norms[view.live_rows], np.linalg.norm(view.features[view.live_rows], axis=1))
-
-
-def test_the_garbage_collector_looks_at_no_id():
-    """In one list it would look at each: a pause of 37 ms with 1,000,000 arms."""
-    ids, names = ArmIds(), [f"a{row}" for row in range(10_000)]
-    for first, last in ((0, 1), (1, 5_000), (5_000, 10_000)):
-        ids.extend(names[first:last])
-    assert [*ids] == names
-    with pytest.raises(IndexError):
-        ids[10_000]
-    lists = [value for value in vars(ids).values() if isinstance(value, list | tuple)]
-    assert sum(len(gc.get_referents(value)) for value in lists) < 10

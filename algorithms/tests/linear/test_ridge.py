@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -218,28 +217,6 @@ def test_a_large_matrix_is_factored_as_a_small_one_is(dim: int):
 def test_a_matrix_that_is_not_definite_is_refused(dim: int):
     with pytest.raises(InvalidParameter):
         ridge.factor_precision(-np.eye(dim))
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("dim", [257, 300, 700])
-def test_large_matrices_are_not_factored_with_the_lock_of_the_interpreter(monkeypatch, dim):
-    """Scipy's routines hold it. They see blocks of at most 256 rows, and the factor only to solve once."""
-    sizes = []
-    inverse_of = ridge.lapack.dtrtri
-
-    def small(factor, **options):
-        sizes.append(len(factor))
-        return inverse_of(factor, **options)
-
-    used = {name: getattr(ridge.lapack, name) for name in ("dpotrs", "dtrttp", "dtpttr")}
-    monkeypatch.setattr(ridge, "lapack", SimpleNamespace(dpotrf=None, dtrtri=small, **used))
-    features = np.random.default_rng(dim).standard_normal((50, dim))
-    found = ridge.posterior(fold(features, np.ones(50)), ridge=2.0)
-    precision = 2.0 * np.eye(dim) + features.T @ features
-    np.testing.assert_allclose(precision @ found.root @ found.root.T, np.eye(dim), atol=1e-9)
-    np.testing.assert_allclose(precision @ found.theta, features.sum(axis=0), atol=1e-9)
-    assert sum(sizes) == dim
-    assert max(sizes) <= 256
 
 
 @pytest.mark.rest

@@ -155,21 +155,6 @@ def test_the_searches_find_what_they_promise(dim, skewed):
         assert spans[rows].max() ** 2 >= living**2 / 4
 
 
-def test_every_eigenvector_as_a_start_gives_the_proven_share():
-    """Max over i of ||x_i||^2 >= f* / d for x_i = argmax |v_i.x|, and a step of the climb never goes down."""
-    rng = np.random.default_rng(9)
-    for dim in (2, 5, 10):
-        features = rng.standard_normal((400, dim)) * rng.lognormal(0, 1.5, (400, dim))
-        inverse = np.linalg.inv(np.eye(dim) + features[:30].T @ features[:30])
-        square = np.einsum("ij,jk,ik->i", features, inverse, features)
-        _, vectors = np.linalg.eigh(inverse)
-        starts = np.abs(features @ vectors).argmax(axis=0)
-        assert square[starts].max() >= square.max() / dim
-        for row in rng.integers(0, 400, 50):
-            following = np.abs(features @ (inverse @ features[row])).argmax()
-            assert square[following] >= square[row] * (1 - 1e-12)
-
-
 def test_new_arms_are_played_before_narrower_ones():
     features = np.vstack((np.eye(DIM) * 0.1, np.eye(DIM)[:1] * 8))
     posterior = ridge.prior(DIM, ridge=1.0)
@@ -304,34 +289,6 @@ def test_a_state_that_is_sampled_is_so_from_its_lowest_stage():
     )
     assert [len(rows) for rows in seen] == [1, 32]
     assert seen[1].max() < 300
-
-
-class Stuck:
-    """A generator that draws the same place always."""
-
-    def __init__(self):
-        self.rng = np.random.default_rng(0)
-
-    def integers(self, _low, _high, size):
-        return np.zeros(size, dtype=np.int64)
-
-    def permutation(self, rows):
-        return self.rng.permutation(rows)
-
-
-@pytest.mark.parametrize("rng", [np.random.default_rng(0), Stuck()], ids=["drawn", "one place"])
-@pytest.mark.parametrize("k", [1, 7, 12])
-def test_missing_arms_of_the_last_stage_are_distinct_and_outside_the_excluded(rng, k):
-    """Whichever way they are drawn: by places of the stage, or from a list of all."""
-    features = np.full((200, 1), 1e-3)
-    prior = ridge.prior(1, ridge=1.0)
-    state = start(prior, np.arange(200), lambda rows: features[rows], rules(radius=1.0, eta=0.01, few=0))
-    assert state.capped
-    exclude = np.arange(0, 20, 2)
-    found = sub_elim.draw_at_random(state, k, exclude, rng).tolist()
-    assert len(set(found)) == k
-    assert not set(found) & set(exclude.tolist())
-    assert sorted(sub_elim.draw_at_random(state, 500, exclude, rng)) == sorted(set(range(200)) - set(exclude))
 
 
 @pytest.mark.parametrize("exclude", [[], [3, 8]])

@@ -1,6 +1,5 @@
 """Centres from noisy distances: greedy's centres, answers late, again and lost, kills, bad input."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,27 +103,6 @@ async def test_answers_come_late_again_and_in_any_order(api: Api):
     assert (await tell(api, late))["duplicate"] == len(late)
     after = await api.ok("GET", "/v1/centers/c")
     assert after["centers"] == state["centers"]
-
-
-@pytest.mark.rest
-async def test_many_clients_at_once(api: Api):
-    """Every query is given out once, and every answer counts once.
-
-    Who gets which noise is up to the machine. False alarm of the centres: at most ``delta``.
-    """
-    matrix, measure = distances(), noisy(distances(), 0.05)
-    await make(api, delta=1e-7)
-    seen: list[str] = []
-
-    async def work() -> None:
-        while queries := await ask(api, 25):
-            seen.extend(query["query"] for query in queries)
-            await tell(api, answered(queries, measure))
-
-    await asyncio.gather(*(work() for _ in range(6)))
-    state = await api.ok("GET", "/v1/centers/c")
-    assert state["centers"] == [NAMES[place] for place in greedy(matrix, 3, 0)]
-    assert len(set(seen)) == len(seen) == state["issued"] == state["observed"]
 
 
 @pytest.mark.rest

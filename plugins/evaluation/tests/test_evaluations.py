@@ -13,7 +13,6 @@ import pytest
 from api_client import Api, Json
 from app.bandits.bandit import GLOBAL_LEARNER
 from app.decision_log.rows import Row
-from app.policies import thompson
 from app.selection.request import ChooseRequest
 from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, ConstraintRow, View
@@ -626,45 +625,6 @@ async def test_a_bandit_says_what_cannot_be_evaluated_on_its_log(shared: Api):
     for change in ({"policy": "softmax"}, {"policy": "sub_ts", "log": None}):
         assert "warnings" not in await shared.ok("PATCH", path, change)
         assert "warnings" not in await shared.ok("GET", path)
-
-
-async def test_a_policy_that_the_log_shows_nothing_of_ends_early(
-    shared: Api, monkeypatch: pytest.MonkeyPatch
-):
-    """After a small part of the log: so many posteriors are drawn from, and no more."""
-    drawn: list[int] = []
-    draws = thompson.ThompsonTarget._drawn  # private: how many draws are made, to count them
-
-    def counted(self: Any, situations: Any, position: int, check: Any) -> Any:
-        drawn.append(position)
-        return draws(self, situations, position, check)
-
-    monkeypatch.setattr(thompson.ThompsonTarget, "_drawn", counted)
-    for scope, learners in (("per_key", "before"), ("global", "now")):
-        drawn.clear()
-        name = f"unsupported-{scope}"
-        await create_softmax_bandit(shared, name, scope=scope)
-        log = await decide(shared, name, 1, [{"key": "k"} if scope == "per_key" else {}])
-        (row,) = log.rows
-        shown = msgspec.structs.replace(row.arms[0], id="a0", propensity=0.05)
-        log.rows = [
-            msgspec.structs.replace(
-                row, arms=[shown], rewards=[], time=START_MS + number, key=f"k{number}" if row.key else None,
-                context=None, decision=f"d{number}",
-            )
-            for number in range(4_000)
-        ]  # fmt: skip
-        log.page = 500
-        await shared.ok(
-            "PUT", f"/v1/catalogues/{name}/arms", {"arms": [{"id": "a0", "features": [0.0] * DIM}]}
-        )
-        policy = {"policy": "sub_ts", "exploration": 1.0, "temperature": None}
-        answer = await evaluate(shared, name, policy, learners=learners)
-        assert [each["value"] for each in answer["estimates"]] == [None] * 3
-        assert answer["support"]["unused_share"] == 1.0
-        assert answer["logged"]["decisions"] + answer["logged"]["left_out"] < 600
-        assert len(drawn) <= 600
-        assert any("decisions were looked at" in text for text in answer["warnings"])
 
 
 @pytest.mark.parametrize(("first", "ends"), [(2_000, True), (200, False)])

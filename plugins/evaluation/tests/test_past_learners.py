@@ -297,23 +297,6 @@ async def test_where_rows_do_not_say_all_learners_begin_with_nothing(case: str):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(("when_ms", "beginning"), [(-1, "known"), (1, "log")])
-async def test_revised_rewards_count_each_time_if_all_came_before(when_ms: int, beginning: str):
-    """Its learner counted each value. Of one that came later it is unknown what it was before."""
-    log = simulate("plain", 90, seed=4)
-    note_versions(log)
-    place = next(place for place, each in enumerate(log.rows) if each.rewards and place > 3)
-    *earlier, last = log.rows[place].rewards
-    revised = msgspec.structs.replace(last, revised=2, time=FROM_MS + when_ms)
-    now_known = (last.time < FROM_MS) - (when_ms > 0)
-    log.rows[place] = msgspec.structs.replace(log.rows[place], rewards=[*earlier, revised])
-    for number, each in enumerate(log.rows):
-        version = each.learner_version + 2 + now_known - 1 if each.time >= FROM_MS else each.learner_version
-        log.rows[number] = msgspec.structs.replace(each, learner_version=version)
-    assert (await surveyed(log)).beginning == beginning
-
-
-@pytest.mark.rest
 async def test_learners_that_would_take_too_much_memory_are_refused():
     log = simulate("keys", 60, seed=9)
     past = PastLearners(log.bandit, HeldSource(), most_bytes=300)

@@ -90,20 +90,6 @@ async def refused(agent: Agent, tool: str, **given: Any) -> str:
     return text_of(result)
 
 
-async def test_an_agent_is_told_what_each_tool_does_and_takes(service: Service):
-    async with agent(service) as client:
-        tools = (await client.list_tools()).tools
-        assert [tool.name for tool in tools] == TOOLS
-        for tool in tools:
-            assert len(tool.description or "") > 60, tool.name
-            described = tool.input_schema["properties"].items()
-            plain = [name for name, schema in described if "description" not in schema]
-            assert plain == [], tool.name
-            assert "ctx" not in tool.input_schema["properties"]
-            assert tool.input_schema["additionalProperties"] is False
-        assert "call `choose`" in (client.instructions or "")
-
-
 async def test_a_session_over_standard_input_and_output_learns(service: Service):
     """A coder is worth 1, the others nothing: linucb draws nothing, so it is found for certain."""
     async with Agent(stdio(service, ADMIN)) as client:

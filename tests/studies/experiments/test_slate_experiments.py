@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
-from shortlist.slates.matroids import PartitionMatroid
 from studies.bench import slates as bench
 from studies.experiments import slate_bounds, slate_crowdsourcing, slate_figures
 
 pytestmark = pytest.mark.rest
 
 FEW = slate_bounds.Instances(n=6, k=2, gaps=(0.5, 1.0))
-
-
-@pytest.mark.slow
-def test_the_bounds_and_allocations():
-    few = replace(FEW, epsilon=2.0)
-    assert few.pairs == PartitionMatroid((0, 0, 1, 1, 2, 2), (1, 1, 1), 2)
-    for row in slate_bounds.allocations(1, few):
-        assert min(row["uniform"], row["g"], row["xy"]) >= 12
-    rows = slate_bounds.promises(1, 2_000, few)
-    assert len(rows) == 2 * len(slate_bounds.PROMISES)
-    for row in rows:
-        assert row["later than its bound"] == 0
-        assert row["needed"] is None or row["needed"] <= row["bound"]
-        assert row["mean gap"] == pytest.approx(row["drawn gap"]) or "pair" in row["promise"]
-    needed = {(row["promise"], row["drawn gap"]): row["needed"] for row in rows}
-    assert needed["Lemma 3", 1.0] < needed["Theorem 3", 1.0]
 
 
 @pytest.mark.slow
