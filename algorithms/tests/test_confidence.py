@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from shortlist.confidence import beta
+from shortlist.errors import InvalidParameter
 
 VALUES = {
     "delta": (1e-6, 0.05, 0.9),
@@ -130,3 +131,17 @@ def test_the_defaults_are_the_papers():
     )
     ones = {"ridge": 1.0, "arm_norm": 1.0, "parameter_norm": 1.0, "noise": 1.0}
     assert beta(0.3, horizon=7, dim=2) == beta(0.3, horizon=7, dim=2, **ones)
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"delta": 0.0}, {"delta": 1.0}, {"horizon": 0}, {"dim": 0}, {"ridge": 0.0}, {"arm_norm": -1.0},
+        {"parameter_norm": -1.0}, {"noise": -1.0}, {"noise": float("nan")},
+    ],
+)  # fmt: skip
+def test_bad_parameters_are_named(change):
+    name = next(iter(change))
+    with pytest.raises(InvalidParameter, match=name):
+        beta(**({"delta": 0.1, "horizon": 9, "dim": 2} | change))

@@ -272,29 +272,6 @@ def test_an_import_through_a_connection_that_breaks(client: Client, service: Ser
     ]
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        (("catalogue", "none", "a.csv"), "404 not_found: there is no catalogue with this name"),
-        (("catalogue", "c", "a.txt"), "must end with .ndjson"),
-        (("catalogue", "c", "nowhere/a.csv"), "cannot be written: No such file"),
-        (("learners", "none", "a.csv"), "404 not_found: there is no bandit with this name"),
-        (("learners", "b", "a.npy"), "learners are kept in"),
-        (("log", "b", "a.csv"), "a log is kept in"),
-        (("log", "none", "a.ndjson"), "404 not_found"),
-        (("catalogue", "a/../b", "a.csv"), "catalogue must be of letters"),
-    ],
-)
-def test_an_export_that_cannot_be(
-    client: Client, run: Run, tmp_path: Path, asked: tuple[str, str, str], words: str
-):
-    what, name, out = asked
-    status, said, err = run("export", what, name, "--out", tmp_path / out)
-    assert (status, said) == (2, "")
-    assert words in told(err)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_export_that_breaks_off_leaves_nothing(
     client: Client, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -290,20 +290,3 @@ def test_rows_with_events_are_rewards_of_choices(client: Client, run: Run, tmp_p
     }
     for key, own in rows.items():
         np.testing.assert_allclose(await_theta(client, key, 1), ridge_estimate(own, [1.0]), rtol=1e-6)
-
-
-@pytest.mark.rest
-def test_what_does_not_go_with_events_is_named(client: Client, run: Run, tmp_path: Path):
-    client.put_bandit("all", catalogue="c", policy="sub_ts")
-    client.put_bandit("many", catalogue="c", policy="sub_ts", signals={"click": {}, "order": {}})
-    path = text(tmp_path, "order,customer\no1,u1\n", "orders.csv")
-    event = ["--event-column", "order"]
-    for bandit, more, words in [
-        ("b", event, "--key-column: the bandit b learns for each key"),
-        ("all", [*event, "--key-column", "customer"], "--key-column: the bandit all is of scope global"),
-        ("many", event, "send rewards, POST /v1/rewards"),
-        ("all", ["--event-column", "nothing"], "has no column nothing"),
-    ]:
-        status, _, err = run(bandit, path, *more)
-        assert status != 0, words
-        assert words in err

@@ -80,34 +80,6 @@ def test_a_difference_is_said_as_a_share_of_the_holdout_and_as_a_number():
     assert "100% more reward than your list" in served["sentence"]
 
 
-def row(time: int, value: float, *, arms: int = 1, version: int = 1, reward_after: int = 1) -> dict[str, Any]:
-    return {
-        "time": time,
-        "learner_version": version,
-        "arms": [{"id": f"a{n}"} for n in range(arms)],
-        "rewards": [{"arm": "a0", "value": value, "time": time + reward_after, "default": False}],
-        "weights": None,
-    }
-
-
-def test_bands_end_where_rewards_do():
-    rows = [row(0, value) for value in (0.0, 0.25, 3.0)]
-    rule = {"min": None, "max": None, "aggregate": "first", "default": None}
-    signals = {
-        "click": {**rule, "min": 0, "max": 1, "weight": 1, "default": 0},
-        "return": {**rule, "min": 0, "max": 2, "weight": -3, "default": 0},
-    }
-    for settings, decisions, bounds in (
-        ({}, rows, [0, 3]),  # what was seen
-        ({"reward": {**rule, "min": 0, "max": 5}}, rows, [0, 5]),
-        ({"reward": {**rule, "min": -1, "max": 1}}, [row(0, 0.5, arms=3)], [-3, 3]),
-        ({"reward": {**rule, "min": 0, "max": 1, "aggregate": "sum"}}, rows, [0, 3]),
-        ({"signals": signals}, rows, [-6, 1]),
-    ):
-        found = run(f"boundsOf({json.dumps(bandit(**settings))}, {json.dumps(decisions)})")
-        assert found == bounds, settings
-
-
 def test_the_screen_says_first_whether_it_is_better(browser: Browser, tmp_path: Path):
     with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
         client.put_catalogue("c", dim=1)

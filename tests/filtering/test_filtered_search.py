@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from app.filtering.filter_plan import FilterPlan, PlanOptions, plan_filter
-from app.filtering.filtered_snapshot import FilteredSnapshot, SearchStrategy, without_rows
+from app.filtering.filtered_snapshot import FilteredSnapshot, SearchStrategy
 from app.filtering.index_search import IndexSearch
 from app.filtering.row_copy import RowCopy
 from app.filters.filter import Filter, parse
@@ -267,21 +267,3 @@ def test_an_answer_of_the_index_is_not_called_exact():
     found: TopK = view.search(np.ones(8), 1)
     assert not found.exact
     assert view.search_exact(np.ones(8), 1, NO_ROWS).exact
-
-
-@pytest.mark.parametrize("k", [1, 3])
-def test_a_catalogue_that_is_scanned_is_scanned_once_without_some_rows(k, monkeypatch):
-    """To ask it for more arms than are wanted, and again where too few are left, takes longer."""
-    snapshot, rng = numbered(500, dead=range(0, 500, 50)), np.random.default_rng(3)
-    scans: list[int] = []
-    monkeypatch.setattr("app.indexes.snapshot.scan", lambda *_, **__: scans.append(1))
-    for share in (0.02, 0.2, 0.8):
-        gone = rng.random(500) < share
-        left = without_rows(snapshot, gone)
-        living = np.flatnonzero(~gone & (np.arange(500) % 50 > 0))
-        for query in rng.normal(size=(30, DIM)):
-            exclude = np.array(brute(snapshot, living, query, 2)[:1])
-            for struck in (NO_ROWS, exclude):
-                rows = np.setdiff1d(living, struck)
-                assert left.search(query, k, struck).rows.tolist() == brute(snapshot, rows, query, k)
-    assert not scans

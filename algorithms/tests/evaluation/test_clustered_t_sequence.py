@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.evaluation import clustered_t_sequence as sequence
 from shortlist.evaluation.clustered_t_sequence import LARGEST, MIN_KEYS, Looks, Summary
 
@@ -94,3 +95,20 @@ def test_there_is_no_interval_where_it_could_not_hold(group: Summary, why: str |
         sequence.look(before, group, good),
     ):
         assert (found.interval is None, found.given) == (why is not None, 3 if why else 4)
+
+
+@pytest.mark.rest
+def test_bad_input_is_named():
+    ones = np.ones(40)
+    for counts, sums, error in (
+        (ones, ones[:3], InvalidShape),
+        (ones[:, None], ones, InvalidShape),
+        (ones, ones * np.nan, NonFinite),
+        (ones * 0.5, ones, InvalidParameter),
+        (ones * np.inf, ones, InvalidParameter),
+    ):
+        with pytest.raises(error, match=r"counts|sums"):
+            sequence.summary(counts, sums)
+    for level in (0.0, 1.0, math.nan):
+        with pytest.raises(InvalidParameter, match="level"):
+            sequence.look(Looks(), Summary(), level=level)

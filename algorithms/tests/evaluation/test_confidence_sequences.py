@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
 
-from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
+from shortlist.errors import InvalidArgument, InvalidParameter, InvalidShape, NonFinite
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation.asymptotic_confidence_sequence import MIN_REWARDS, Unbounded
@@ -128,3 +128,21 @@ def test_intervals_narrow_and_a_higher_level_is_wider():
 def test_bad_rewards_are_named(values, error):
     with pytest.raises(error, match="values"):
         bounded.add(bounded.start(0, 1), np.array(values))
+
+
+@pytest.mark.rest
+def test_bad_bounds_and_levels_are_named():
+    for low, high in ((1, 1), (2, 1), (0, math.inf), (math.nan, 1)):
+        with pytest.raises(InvalidParameter):
+            bounded.start(low, high)
+    with pytest.raises(NonFinite):
+        asymptotic.add(Unbounded(), np.array([np.inf]))
+    group, other = bounded.start(0, 1), asymptotic.add(Unbounded(), np.arange(200.0))
+    for level in (0.0, 1.0, math.nan):
+        for ask in (group.interval, other.interval):
+            with pytest.raises(InvalidArgument, match="level"):
+                ask(level=level)
+        with pytest.raises(InvalidArgument, match="level"):
+            bounded.difference(group, group, level=level)
+        with pytest.raises(InvalidArgument, match="level"):
+            asymptotic.difference(other, other, level=level)

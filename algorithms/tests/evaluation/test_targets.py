@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.errors import InvalidParameter
+from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.evaluation import igw_target, off_policy, simulated_target, softmax_target
 from shortlist.evaluation.logged import MAX_PLACES, Logged
 from shortlist.evaluation.off_policy import ESTIMATORS
@@ -107,6 +107,22 @@ def test_simulated_lists_are_counted_by_what_they_begin_with():
     propensities, expected = simulated_target.weigh(simulated, scores, which, drawn)
     np.testing.assert_allclose(propensities, [[0.75, 2 / 3], [0.25, 0], [1, 0], [0, 0]])
     np.testing.assert_allclose(expected, [[1.25, 0.4], [1.25, 0.5], [4, 0.25], [1.25, 0]])
+
+
+@pytest.mark.rest
+def test_bad_input_is_named():
+    with pytest.raises(InvalidParameter, match="temperature"):
+        softmax_target.totals([], np.ones((1, 2)), temperature=0.0)
+    with pytest.raises(InvalidShape, match="queries"):
+        softmax_target.totals([], np.ones(2), temperature=1.0)
+    with pytest.raises(InvalidParameter, match="gamma"):
+        igw_target.weigh(np.ones((1, 1)), np.ones((1, 1), dtype=bool), np.zeros((1, 1), int), gamma=-1.0)
+    with pytest.raises(InvalidShape, match="drawn"):
+        igw_target.weigh(np.ones((1, 1)), np.ones((1, 1), dtype=bool), np.zeros((2, 1), int), gamma=1.0)
+    with pytest.raises(InvalidShape, match="simulated"):
+        simulated_target.weigh(
+            np.ones((1, 1, 1), int), np.ones((1, 1, 1)), np.zeros(1, int), np.zeros((1, 2), int)
+        )
 
 
 @pytest.mark.rest

@@ -11,7 +11,6 @@ from shortlist.index import table as tables
 from shortlist.index.table import ArmTable, TableSnapshot
 
 DIM, PIECE, ROWS = 5, 7, 4_000
-EXTRA = 2 * PIECE  # rows by which a table may be behind when it is full
 
 
 def growing_table() -> ArmTable:
@@ -40,19 +39,6 @@ def pieces(rng: np.random.Generator, rows: int, *, start: int = 0) -> Iterator[t
 
 def features_of(view: TableSnapshot) -> dict[str, bytes]:
     return {view.ids[row]: view.features[row].tobytes() for row in view.live_rows.tolist()}
-
-
-@pytest.mark.rest
-def test_an_append_to_a_large_table_copies_a_few_rows_for_each_that_it_brings(copied: list[int]) -> None:
-    rng, table = np.random.default_rng(1), growing_table()
-    most = []
-    for number, (ids, features) in enumerate(pieces(rng, ROWS)):
-        copied.clear()
-        table.append(ids, features, np.arange(PIECE) + number * PIECE)
-        if len(table) > 200:
-            most.append(sum(copied))
-    assert sum(most) > ROWS, "it has grown, several times"
-    assert max(most) <= tables._AHEAD * PIECE + EXTRA
 
 
 @pytest.mark.rest

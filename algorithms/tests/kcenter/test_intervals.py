@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shortlist.errors import InvalidParameter
 from shortlist.kcenter import intervals
 
 
@@ -79,3 +80,14 @@ def test_the_exploration_of_all_looks_sums_to_less_than_its_share():
 def test_only_a_tolerance_makes_all_pairs_count():
     assert intervals.sides(1000, 3, 0.0) == 6000
     assert intervals.sides(1000, 3, 0.01) == 999_000
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    ("change", "name"), [({"kind": "bayes"}, "ci"), ({"delta": 0.0}, "delta"), ({"delta": 1.0}, "delta"),
+                         ({"c_alpha": 0.0}, "c_alpha"), ({"delta": np.nan}, "delta")]
+)  # fmt: skip
+def test_bad_parameters_are_named(change, name):
+    options = {"kind": "kl", "delta": 0.1, "n": 5, "k": 2, "epsilon": 0.0, "c_alpha": 0.1} | change
+    with pytest.raises(InvalidParameter, match=name):
+        intervals.interval(options.pop("kind"), **options)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from center_brute_force import best_radius, greedy, radius, squared
+from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.kcenter.naive_greedy import naive_greedy
 
 
@@ -63,3 +64,24 @@ def test_a_random_first_centre_is_drawn_from_all():
     points, rng = np.zeros((4, 1)), np.random.default_rng(0)
     seen = {int(naive_greedy(points, k=1, rng=rng).centers[0]) for _ in range(200)}
     assert seen == {0, 1, 2, 3}
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    ("points", "options", "error", "name"),
+    [
+        (np.ones(3), {"k": 1}, InvalidShape, "points"),
+        (np.ones((0, 3)), {"k": 1}, InvalidParameter, "points"),
+        (np.ones((3, 0)), {"k": 1}, InvalidParameter, "points"),
+        (np.array([[1.0], [np.nan]]), {"k": 1}, NonFinite, "points"),
+        (np.full((2, 2), 1e200), {"k": 1}, NonFinite, "points"),
+        (np.ones((3, 2)), {"k": 0}, InvalidParameter, "k"),
+        (np.ones((3, 2)), {"k": 4}, InvalidParameter, "k"),
+        (np.ones((3, 2)), {"k": 1, "first": 3}, InvalidParameter, "first"),
+        (np.ones((3, 2)), {"k": 1, "first": -1}, InvalidParameter, "first"),
+    ],
+)
+def test_bad_input_is_named(points, options, error, name):
+    with pytest.raises(error, match=name) as raised:
+        naive_greedy(points, rng=np.random.default_rng(0), **options)
+    assert raised.value.argument == name

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from shortlist.errors import InvalidArgument
 from shortlist.sampling.factors import Factors, RandomOrder
 from shortlist.sampling.gumbel_max import from_weights, gumbel_max, top_k
 
@@ -96,3 +97,22 @@ def test_a_random_order_is_a_permutation_however_it_is_taken(size, stops, seed):
         taken.extend(order.take(start, stop).tolist())
         start = stop
     assert sorted(taken) == list(range(size))
+
+
+@pytest.mark.rest
+def test_bad_arguments_are_named():
+    good = Factors.of(np.zeros((2, 3)))
+    rng = np.random.default_rng(0)
+    for broken in (
+        lambda: Factors.of(np.array([[0.0, -np.inf]])),
+        lambda: Factors.of(np.zeros(3)),
+        lambda: gumbel_max(good, rng=rng, draws=0),
+        lambda: gumbel_max(good, rng=rng, log_prior=np.zeros(3)),
+        lambda: gumbel_max(good, rng=rng, log_prior=np.array([0.0, np.nan])),
+        lambda: gumbel_max(Factors.of(np.zeros((0, 3))), rng=rng),
+        lambda: top_k(np.zeros(2), 0, rng=rng),
+        lambda: top_k(np.array([0.0, np.nan]), 1, rng=rng),
+    ):
+        with pytest.raises(InvalidArgument) as raised:
+            broken()
+        assert raised.value.argument

@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from shortlist.sampling.clusters import quantile, schedule
+from shortlist.errors import InvalidArgument
+from shortlist.sampling.clusters import quantile, racing_clusters, schedule
 from shortlist.sampling.control_variates import taylor_proxy
 from shortlist.sampling.factors import Factors
 from shortlist.sampling.lil_ucb import constants_of, lil_ucb
+from shortlist.sampling.metropolis_hastings import metropolis_hastings_step
 from shortlist.sampling.race import doubling
 from shortlist.sampling.racing_ebs import racing_ebs
 from shortlist.sampling.racing_normal import normal_rules, racing_normal
@@ -119,3 +121,35 @@ def test_the_quantile_is_that_of_student_and_nothing_where_nothing_is_estimated(
     np.testing.assert_allclose(found[:3], stats.t.isf(0.002, freedom[:3]))
     assert found[3] == 0.0
     assert (quantile(0.7, freedom) == 0.0).all()
+
+
+@pytest.mark.rest
+def test_bad_arguments_are_named():
+    rng = np.random.default_rng(0)
+    two = Factors.of(np.zeros((2, 3)))
+    nan = Factors(2, 100, lambda arms, indices: np.full((len(arms), len(indices)), np.nan))
+    flat = Factors(2, 100, lambda arms, indices: np.zeros(len(indices)))
+    zeros = np.zeros(2)
+    for broken in (
+        lambda: racing_normal(two, delta=0.0, rng=rng),
+        lambda: racing_normal(two, delta=1.0, rng=rng),
+        lambda: racing_normal(two, delta=0.1, rng=rng, first=0),
+        lambda: racing_normal(two, delta=0.1, rng=rng, variance="other"),
+        lambda: racing_normal(nan, delta=0.1, rng=rng),
+        lambda: racing_normal(flat, delta=0.1, rng=rng),
+        lambda: racing_ebs(two, ranges=np.array([1.0, -1.0]), delta=0.1, rng=rng),
+        lambda: racing_ebs(two, ranges=np.ones(3), delta=0.1, rng=rng),
+        lambda: lil_ucb(two, ranges=np.array([1.0, np.inf]), delta=0.1, rng=rng),
+        lambda: lil_ucb(two, ranges=zeros, delta=0.1, rng=rng, setting="other"),
+        lambda: lil_ucb(two, ranges=zeros, delta=1.5, rng=rng),
+        lambda: racing_clusters([], delta=0.1, rng=rng),
+        lambda: metropolis_hastings_step(
+            Factors.of(np.zeros((3, 3))), log_prior=zeros, log_proposal=zeros, delta=0.1, rng=rng
+        ),
+        lambda: metropolis_hastings_step(
+            two, log_prior=np.array([0.0, -np.inf]), log_proposal=zeros, delta=0.1, rng=rng
+        ),
+    ):
+        with pytest.raises(InvalidArgument) as raised:
+            broken()
+        assert raised.value.argument

@@ -99,28 +99,6 @@ async def test_arms_are_drawn_by_their_softmax(shared: Api):
             assert answer["cost"] == {"reads": 18, "exhaustive_reads": 18}
 
 
-@pytest.mark.parametrize(
-    ("changed", "code", "loc"),
-    [
-        ({"query": [1.0, 2.0]}, "dimension_mismatch", ["body", "query"]),
-        ({"query": []}, "invalid", ["body", "query"]),
-        ({"query": [1, None, 2]}, "invalid", ["body", "query", 1]),
-        ({"temperature": 0}, "invalid", ["body", "temperature"]),
-        ({"temperature": -1}, "invalid", ["body", "temperature"]),
-        ({"temperature": 1e10}, "invalid", ["body", "temperature"]),
-        ({"temperature": "1"}, "invalid", ["body", "temperature"]),
-        ({"delta": 1.5}, "invalid", ["body", "delta"]),
-        ({"draws": 1.5}, "invalid", ["body", "draws"]),
-        ({"log_factors": [[1]]}, "invalid", ["body", "log_factors"]),
-    ],
-)
-async def test_a_bad_draw_of_arms_is_refused(shared: Api, changed, code, loc):
-    await shared.http.put("/v1/catalogues/refusing", json={"dim": 3})
-    await shared.put_arms("refusing", {"one": [1, 2, 3]})
-    body = {"query": [1, 2, 3], **changed}
-    await shared.refused("POST", "/v1/catalogues/refusing/sample", body, code=code, loc=loc)
-
-
 async def test_no_arms_and_no_catalogue(shared: Api):
     await shared.catalogue("empty-sample", {}, dim=3)
     body = {"query": [1, 2, 3]}

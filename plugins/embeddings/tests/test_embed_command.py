@@ -178,39 +178,6 @@ def test_an_arm_that_was_passed_over_is_small_and_one_that_came_later_is_not(
     assert lengths["plain"]["f0"] > 0.3
 
 
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"--dim": "28"}, "--dim: 28 is more than this history tells apart"),
-        ({"--dim": "0"}, "--dim: must be from 1"),
-        ({"--liked": "nan"}, "--liked: must be a finite number"),
-        ({"--liked": None}, "--liked: all values of stars are above 0, and they differ as ratings do"),
-        ({"--liked": "6"}, "no row says that a key liked an arm"),
-        ({"--value-column": None}, "--liked: name the column of these values with --value-column"),
-        ({"--arm-column": "user"}, "all 1,620 rows are of arms that the catalogue has not"),
-        ({"--from": "nothing"}, "there is no catalogue"),
-        ({"--catalogue": "films"}, "films exists already"),
-        ({"--arm-column": "sku"}, "has no column sku"),
-        ({"--key-column": ""}, "has no column"),
-        ({"--then-move": "nobody"}, "there is no bandit"),
-    ],
-)
-def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
-    client: Client, run: Run, ratings: Path, changed: dict[str, str | None], why: str
-):
-    options = dict(zip(COLUMNS[::2], COLUMNS[1::2], strict=True))
-    options |= {"--liked": "4", "--catalogue": "new", "--from": "films", **changed}
-    status, shown, said = run(
-        "--history",
-        ratings,
-        *(part for name, word in options.items() if word is not None for part in (name, word)),
-    )
-    assert (status, shown) == (2, "")
-    assert why in said
-    assert len(said.splitlines()) == 1
-    assert [each.id for each in client.catalogues()] == ["films"]
-
-
 @pytest.mark.rest
 def test_a_log_is_judged_by_the_service(run: Run, client: Client, ratings: Path):
     client.put_bandit("home", catalogue="films", policy="sub_ts", scope="per_key", log={})

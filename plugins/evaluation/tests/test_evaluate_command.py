@@ -217,34 +217,6 @@ def line_of(capsys: pytest.CaptureFixture[str]) -> str:
     return lines[0]
 
 
-SETTINGS: list[tuple[Any, str]] = [
-    ("{", '--policy is not JSON, such as {"exploration": 0}'),
-    ([], "--policy must be a JSON object"),
-    ({"policy": "best"}, "--policy: policy"),
-    ({"policy": "softmax", "temprature": 1.0}, "--policy: temprature"),
-    ({"policy": "softmax", "gamma": 1.0}, "--policy: gamma"),
-    ({"policy": "softmax", "catalogue": "c"}, "--policy: catalogue"),
-    ({"policy": "sub_elim"}, "sub_elim cannot be evaluated"),
-    ({"policy": "softmax", "context": {"dim": 2}}, "contexts of the log"),
-]
-
-
-async def test_what_is_wrong_with_settings_is_one_line(
-    files: tuple[Path, Path, list[Row]], capsys: pytest.CaptureFixture[str]
-):
-    log, arms, _ = files
-    for policy, said in SETTINGS:
-        assert await asyncio.to_thread(run, log, arms, policy) == 2
-        assert said in line_of(capsys)
-    for estimators in ("magic", "ips,ips", ""):
-        assert await asyncio.to_thread(run, log, arms, {"policy": "softmax"}, "--estimators", estimators) == 2
-        assert "--estimators" in line_of(capsys)
-    assert await asyncio.to_thread(run, log, arms, {"policy": "softmax"}, "--estimators", "snips") == 0
-    shown = capsys.readouterr().out
-    assert "snips" in shown
-    assert "logged" in shown
-
-
 async def test_a_decision_that_stands_there_twice_counts_once(
     files: tuple[Path, Path, list[Row]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -478,22 +478,3 @@ def test_a_lake_without_its_arms_is_refused(client: Client, tmp_path: Path):
         pq.write_table(pq.read_table(path, partitioning=None).slice(0, 0), path)
     with pytest.raises(ShortlistError, match="lacks the arms of"):
         rebuild.rebuilt(Lake(str(lake)))
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["export", "catalogue", "c", "--partition", "day", "--out", "x"], "--partition: a log can be"),
-        (["export", "log", "plain", "--partition", "week", "--out", "x"], "invalid choice"),
-        (["export", "log", "nobody", "--partition", "day", "--out", "x"], "404"),
-        (["export", "log", "plain", "--partition", "day", "--out", "nowhere://x"], "nowhere"),
-        (["rebuild", "--log", "x", "--out", "y.ndjson"], "is no lake of this service"),
-        (["rebuild", "--log", "x", "--out", "y.txt"], "learners are kept in"),
-    ],
-)
-def test_what_cannot_be_done_is_one_line(service: Service, tmp_path: Path, words: list[str], told: str):
-    url = [] if words[0] == "rebuild" else ["--url", service.url]
-    done = run(*words, *url, cwd=tmp_path)
-    assert done.returncode == 2
-    assert told in done.stderr.splitlines()[-1]
-    assert list(tmp_path.iterdir()) == []

@@ -276,23 +276,6 @@ def test_a_topic_that_is_away_is_waited_for(tmp_path: Path, metrics_address: str
         process.kill()
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "rewards",
-        "http://h/t",
-        "kafka://h",
-        "kafka:///t",
-        "kafka://h/t/u",
-        "kafka://me:pw@h/t",
-        "kafka://h/t?x=1",
-    ],
-)
-def test_an_address_that_is_none_is_refused(address: str):
-    with pytest.raises(ShortlistError, match="--from"):
-        source_of(address)
-
-
 def test_settings_of_the_client_come_from_a_file(tmp_path: Path):
     path = tmp_path / "kafka.properties"
     path.write_text("# of the cluster\nsecurity.protocol = SASL_SSL\n\nsasl.password=a=b\n")
