@@ -55,7 +55,6 @@ LONGEST_FILES = (
     "test_whole_service.py",
     "test_quotas_of_several.py",
     "test_replicas.py",
-    "test_console_keyboard.py",
     "test_evaluations.py",
     "test_openapi.py",
     "test_policy_contract.py",
