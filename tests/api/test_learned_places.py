@@ -98,7 +98,10 @@ async def shown(api: Api) -> Json:
 async def test_places_are_fitted_to_the_lists_of_everybody(api: Api):
     await start(api)
     empty = await api.ok("GET", PATH)
-    assert (empty["places"], empty["places_note"]) == (None, "no list of two arms or more was rewarded yet")
+    assert (empty["places"], empty["places_note"]) == (
+        None,
+        "no reward of a list of two arms or more has counted yet",
+    )
     first = await play(api, 12)
     found = await shown(api)
     p, w = places.fit(await place_numbers(api, first))

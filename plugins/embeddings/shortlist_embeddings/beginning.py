@@ -328,7 +328,7 @@ def _bandit(name: str, ids: Sequence[str], blocks: FeatureBlocks) -> BanditBody:
 def _next_calls(client: Client, name: str) -> Iterator[str]:
     url = f"{client.url}/v1"
     choose, reward = (
-        '{"key": "user-42", "k": 5}',
+        '{"key": "user-41", "k": 5}',
         '{"rewards": [{"decision": "…", "arm": "…", "value": 1.0}]}',
     )
     yield "three calls use it: to choose, to say what was liked, and, next week, to see whether it is better:"
