@@ -6,8 +6,8 @@ A row read back is the row as JSON, with these exceptions: ``timestamp`` of a de
 is its ``time`` as a timestamp of UTC; ``filter``, ``weights`` and ``barred``, whose shapes vary, are JSON
 text. A bandit without signals has neither ``weights`` nor the ``signal`` of rewards; ``revised`` is there
 only where the last reward counts, ``prior_version`` only with a learned prior, ``agreement`` only with a
-holdout of candidates, ``examined`` and ``weight`` of arms only where rewards weigh by place, ``age`` only with
-arm effects of one reward.
+holdout of candidates, ``examined`` and ``weight`` of arms only where rewards weigh by place, ``age`` only
+with arm effects of one reward.
 """
 
 from __future__ import annotations
