@@ -423,7 +423,7 @@ class Bandit(msgspec.Struct, frozen=True):
     def places_of_token(self, arms: int) -> bytes | None:
         """The token's part about the places of a list of so many arms."""
         rule = self.record.position
-        if not self.record.learns_places or arms < 2:
+        if arms < 2 or not self.record.learns_places:
             return None
         if isinstance(rule, PositionRule):
             p = [rule.at(position) for position in range(MOST_LEARNED_PLACES)]
