@@ -33,6 +33,7 @@ from app.storage.types import (
 )
 from learner_names import UID, learner_in
 from store_clients import connect
+from store_server import ON_CLUSTER
 
 OTHER_UID, MOVED_UID = "fedcba9876543210", "00112233445566ff"
 ANN, BOB = (learner_in(0, 16, stem) for stem in ("ann", "bob"))
@@ -202,6 +203,9 @@ async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
             expires = await client.pttl(key) > 0
             if "forever" not in lives or "ttl_ms" not in lives:
                 assert expires == bool(re.search("ttl_ms|keep_ms", lives)), key
+    # Of a cluster, whose keys are in many slots, no script can write to a list of all catalogues.
+    of_one_server = [keys for keys in redis_keys.WRITTEN_CATALOGUES if ON_CLUSTER]
+    used |= {row for row in rows if any(row[0].fullmatch(key) for key in of_one_server)}
     assert used == set(rows), "a row of the table has no key"
 
 
@@ -245,7 +249,8 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.followed_arms.forget(UID, [Position(1, "b")])
     await store.followed_arms.leave(UID, "me")
     await store.registry.delete_catalogue("films", UID)
-    assert set(calls) == set(scripts())
+    of_one_server = {"catalogues_behind"} if ON_CLUSTER else set()
+    assert set(calls) == set(scripts()) - of_one_server
     for name, keys_of_calls in calls.items():
         for keys in keys_of_calls:
             assert len({re.fullmatch(r"shortlist3:\{([^{}]+)\}:.+", key).group(1) for key in keys}) == 1, name
