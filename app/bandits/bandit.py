@@ -426,8 +426,9 @@ class Bandit(msgspec.Struct, frozen=True):
         if arms < 2 or not self.record.learns_places:
             return None
         if isinstance(rule, PositionRule):
-            p = [rule.at(position) for position in range(MOST_LEARNED_PLACES)]
-            w = [1.0] * len(p) if self.places is None else self.places.w
+            told = min(arms, MOST_LEARNED_PLACES)
+            p = [rule.at(position) for position in range(told)]
+            w = [1.0] * told if self.places is None else self.places.w[:told]
             # The weights may be of the fit before the last change of p.
             return places_to_bytes(p, [min(each, 1.0 / own) for each, own in zip(w, p, strict=True)], arms)
         return b"" if self.places is None else places_to_bytes(self.places.p, self.places.w, arms)

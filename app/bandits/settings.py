@@ -108,6 +108,11 @@ class RewardRule(Document, frozen=True):
             raise ValueError("default (0 if absent) must be a reward from min to max")
         return self
 
+    @property
+    def allows_negative(self) -> bool:
+        """True if ``min`` says that rewards may be less than 0; without one only rewards tell."""
+        return self.min is not None and self.min < 0.0
+
 
 class SignalRule(Document, frozen=True):
     """One of several rewards. ``weight``: in what is chosen for. ``default``: what it is taken for until it

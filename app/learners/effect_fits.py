@@ -34,8 +34,6 @@ from app.bandits.prior_version import PriorVersion
 from app.bandits.settings import BanditRecord, PositionRule
 from app.fold import ages as age_fits
 from app.fold import places as place_fits
-from app.fold.ages import fitted_ages
-from app.fold.places import fitted_places
 from app.learners import one_key_teaches
 from app.learners.effect_chains import (
     Chained,
@@ -306,10 +304,11 @@ def _places_of(
     """Fit the places of lists; where lists teach nothing, the fit of before."""
     if not record.learns_places:
         return None if before is None else before.record.places
-    low = record.reward.min
     fit_before = None if before is None else before.record.places
     stated = record.position.examination if isinstance(record.position, PositionRule) else None
-    return fitted_places(fit_before, parts, may_be_below=low is not None and low < 0.0, stated=stated)
+    return place_fits.fitted_places(
+        fit_before, parts, may_be_below=record.reward.allows_negative, stated=stated
+    )
 
 
 def _ages_of(
@@ -319,7 +318,7 @@ def _ages_of(
     known = None if before is None else before.record.ages
     if prior is None or prior.learned is None:
         return known
-    return fitted_ages(known, parts, float(prior.learned.residuals[0, 0]))
+    return age_fits.fitted_ages(known, parts, float(prior.learned.residuals[0, 0]))
 
 
 def _knows_anything(version: EffectVersion) -> bool:

@@ -92,8 +92,7 @@ def _places_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, objec
     fit = None if version is None else version.record.places
     if bandit.record.position != AUTO:
         return {"places": None, "places_note": 'the position of the bandit is not "auto"'}
-    low = bandit.record.reward.min
-    if (low is not None and low < 0.0) or (fit is not None and fit.is_below):
+    if bandit.record.reward.allows_negative or (fit is not None and fit.is_below):
         return {"places": None, "places_note": "rewards may be less than 0"}
     if fit is None:
         return {"places": None, "places_note": "no reward of a list of two arms or more has counted yet"}

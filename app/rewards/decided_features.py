@@ -26,10 +26,9 @@ from shortlist.types import Vector
 async def decided_features(
     catalogues: Catalogues, bandit: Bandit, decision: Decision, arm_position: int
 ) -> Vector | None:
-    """Return the features of the arm at a position of a decision, (D,); None: not kept any more. Raises
-    Unavailable. Raises Unavailable.
+    """Return the features of the arm at a position of a decision, (D,); None: not kept any more.
 
-    ``bandit``: of the version that decided.
+    ``bandit``: of the version that decided. Raises Unavailable.
     """
     arm, revision = decision.arms[arm_position], decision.revisions[arm_position]
     features = carried = decision.carried_at(arm_position)
