@@ -25,7 +25,7 @@ help:
 	@echo "make mutants [AREA=...]    which mistakes in the code would the tests notice? (SAMPLE=n SEED=s for some)"
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
 	@echo "make load-users [HOST=url] visitors, an editor and an analyst by locust, on a service that runs"
-	@echo "make figures [DATA=dir]    the figures of the README and of other libraries, in at most 40 minutes"
+	@echo "make figures [DATA=dir]    the figures of the README and of other libraries, in 15 minutes"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
 	@echo "make install-test          the same with what tests need"
 	@echo "make client-ts             build the TypeScript client: clients/typescript/dist"
