@@ -18,6 +18,7 @@ from app.platform.settings import Settings
 from selection import targets
 from server import cli
 from shortlist_campaigns.campaign_settings import CampaignSettings
+from shortlist_personalizer.personalizer_settings import PersonalizerSettings
 
 ROOT = Path(__file__).parents[1]
 MOST_ELSEWHERE = 2  # promises that no quick test holds: those of the lake
@@ -44,7 +45,7 @@ def settings_table(settings: type[BaseSettings]) -> str:
 
 
 def test_every_setting_is_documented_as_it_is() -> None:
-    for settings in (Settings, CampaignSettings):
+    for settings in (Settings, CampaignSettings, PersonalizerSettings):
         assert f"{settings_table(settings)}\n" in (ROOT / "docs/settings.md").read_text()
 
 
@@ -183,6 +184,13 @@ def code_of_terms() -> list[tuple[str, str]]:
 
 def test_the_code_of_a_term_is_where_the_glossary_says() -> None:
     assert [(term, path) for term, path in code_of_terms() if not (ROOT / path).exists()] == []
+
+
+def test_every_file_that_the_page_of_a_plugin_names_exists() -> None:
+    for page in ROOT.glob("plugins/*/README.md"):
+        (package,) = page.parent.glob("shortlist_*/__init__.py")
+        named = re.findall(r"`([\w-]+\.(?:py|js))`", page.read_text())
+        assert [name for name in named if not (package.parent / name).exists()] == [], page
 
 
 FOLDERS = (
