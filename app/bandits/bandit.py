@@ -203,7 +203,7 @@ class Bandit(msgspec.Struct, frozen=True):
 
     @property
     def learns_ages(self) -> bool:
-        """Whether decisions that are made with it teach what the ages of arms add; not of signals."""
+        """True if decisions made with this served bandit teach what the ages of arms add: not of signals."""
         return self.record.signals is None and self.learns_effects
 
     def has_own_unit(self, sigma: float) -> bool:
@@ -250,7 +250,7 @@ class Bandit(msgspec.Struct, frozen=True):
     @property
     def learner_dim(self) -> int:
         """Dimension of what learners learn."""
-        # As ``learner_dim``, from fields at hand: each choice asks several times.
+        # As the function ``learner_dim``, from fields at hand: each choice asks several times.
         more = 0 if self.context is None else self.context.more_numbers(self.arm_dim)
         return self.arm_dim + more + self.match_dim + self.record.intercept
 
@@ -403,18 +403,12 @@ class Bandit(msgspec.Struct, frozen=True):
         end = len(joint) - self.record.intercept
         return bool(joint[end - self.match_dim : end].any())
 
-    def learned_features(self, features: Vector, context: Numbers32 | None, position: int) -> Vector:
-        """The features on which the reward of an arm at a place, from 0, is regressed: p x, if the place is
-        looked at with probability p.
-
-        Shapes: as of ``joint_features``. Source: the position-based model; Lagree, Vernade and Cappe,
-        "Multiple-Play Bandits in the Position-Based Model" (2016), section 2: the mean reward is p x.theta.
-        """
-        joint = self.joint_features(features, context)
-        return joint if self.record.position is None else self.examination_at(position) * joint
-
     def examination_at(self, position: int) -> float:
-        """The probability that the arm at a place, from 0, is looked at: as stated, or as learned so far."""
+        """The probability p that the arm at a place, from 0, is looked at: as stated, or as learned so far.
+
+        Source: the position-based model; Lagree, Vernade and Cappe, "Multiple-Play Bandits in the
+        Position-Based Model" (2016), section 2: the mean reward is p x.theta.
+        """
         rule = self.record.position
         if isinstance(rule, PositionRule):
             return rule.at(position)

@@ -121,12 +121,12 @@ class EffectVersion:
 
     @property
     def says_anything(self) -> bool:
-        """Whether any arm is served another than by its features."""
+        """True if an arm, or an age, has an effect."""
         return bool(len(self.names)) or self.has_ages
 
     @cached_property
     def has_ages(self) -> bool:
-        """Whether any age adds anything."""
+        """True if any age adds anything."""
         return self.record.ages is not None and any(self.record.ages.effects)
 
     @property

@@ -73,15 +73,7 @@ class Embed(Command):
     def run(self, given: argparse.Namespace) -> None:
         embedding = _module("embedding")
         if given.bandit is not None:
-            if foreign := given_options(given) - {
-                "bandit",
-                "catalogue",
-                "dim",
-                "signal",
-                "url",
-                "key",
-                "run",
-            }:
+            if foreign := given_options(given) - OF_LOGS:
                 raise ShortlistError(f"{flag_of(min(foreign)).replace('source', 'from')}: not with --bandit")
             with connect(given) as client:
                 print(embedding.embed_log(client, given.bandit, given.catalogue, given.dim, given.signal))

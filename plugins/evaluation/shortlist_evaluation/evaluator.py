@@ -1,6 +1,6 @@
 """The evaluator: estimated earnings of a policy on logged decisions, a piece at a time.
 
-    evaluator = Evaluator(bandit, source, known, estimators)
+    evaluator = Evaluator(bandit, source, lookup, estimators)
     for piece in log:
         await evaluator.add(piece)
     found = evaluator.state.estimates("ips")
@@ -126,8 +126,6 @@ class Evaluator:
     """One evaluation. ``bandit`` has the policy that is evaluated.
 
     ``policies``    it, or the same by several weights
-    ``known``       what decisions are weighed with; of ``PastLearners`` that have blocks, what was known
-                    before the block of a decision
     ``decisions``   that were read so far
     ``counts``      of these, what was left out
     ``unweighed``   of these, made when nothing was known yet
@@ -151,10 +149,12 @@ class Evaluator:
         limits: EvaluatorLimits = EvaluatorLimits(),
         draws: bool = False,
     ) -> None:
-        """``weighed``: the bandit by several weights; without any by its own. ``seen``: of the whole log.
+        """``lookup``: the learners that decisions are weighed with; of ``PastLearners`` that have blocks,
+        those from before the block of a decision.
 
-        ``constraints``: what may have had a say in the decisions. ``draws``: whether propensities that the
-        log does not have are estimated, with ``PastLearners`` that have blocks.
+        ``weighed``: the bandit by several weights; without any by its own. ``seen``: of the whole log.
+        ``constraints``: what may have had a say in the decisions. ``draws``: True to estimate propensities
+        that the log does not have, with ``PastLearners`` that have blocks.
         """
         self._limits = limits
         self.bandit = bandit

@@ -5,7 +5,7 @@
                there: actions (the offered ones, separated by blanks), time, key, and the context
 
 An action is an arm of the catalogue, by its id. Arms that were not offered count as not allowed. An
-incomplete row is left out; ``Unread`` has the number of such rows, and the lack of the first of each kind.
+incomplete row is left out; ``UnreadRows`` counts such rows, and knows the first of each kind.
 
 Of Vowpal Wabbit's events those with ``_skipLearn`` count only where an activation follows, and one with
 ``pdrop`` stands for 1 / (1 - pdrop) of them. A feature is found by its name, or by that of its namespace, a

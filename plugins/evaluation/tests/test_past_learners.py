@@ -82,7 +82,9 @@ class LogWithEntries:
     def append(self, key: str | None, context: Any, arm: int, value: float, at: int, **entry: Any) -> None:
         numbers = None if context is None else np.array(context, np.float32)
         vector = entry.pop("said", FEATURES[arm])
-        features = self.bandit.learned_features(vector, numbers, entry.pop("place", 0))
+        features = self.bandit.examination_at(entry.pop("place", 0)) * self.bandit.joint_features(
+            vector, numbers
+        )
         decided = entry.pop("decided", at)
         record = self.bandit.record
         content = RewardEntry(

@@ -49,7 +49,7 @@ def make(
 
 
 def _is_loaded(client: Client) -> bool:
-    """Whether the service has loaded this package; taken for granted where the key may not see that."""
+    """True if the service has loaded this package, or the key may not see its plug-ins."""
     from shortlist_client.errors import NotFound  # noqa: PLC0415 - most commands need no client
 
     try:
