@@ -19,9 +19,10 @@ import httpx
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shortlist_client import AsyncClient, ShortlistError, bodies
+from shortlist_client.errors import FieldError
 
 INSTRUCTIONS = """Shortlist learns from rewards which of several options is best: which prompt, tool, model or
 item. Before you act, call `choose` and do what its first arm says. When you know how it went, call `reward`
@@ -30,6 +31,7 @@ signals of its own. Reward failures too: who rewards successes alone teaches tha
 lists the bandits that you may ask, and what each needs."""
 MOST_DECISIONS = 10_000  # whose tokens are kept for their short names
 MOST_LISTED = 100  # bandits of one answer
+MOST_TOLD = 3  # wrong arguments of one call, as of a wrong body
 TIMEOUT_S = 30.0
 
 P = ParamSpec("P")
@@ -119,8 +121,11 @@ async def choose(
         str | None, Field(description="Whom it is for; needed where `status` says scope per_key.")
     ] = None,
     context: Annotated[
-        Document | list[float] | None,
-        Field(description="The situation; needed where the bandit has a context."),
+        Any,  # the service says what is wrong with it: a union here would say so once for each kind
+        Field(
+            description="The situation; needed where the bandit has a context: fields by name, or numbers.",
+            json_schema_extra={"anyOf": [{"type": kind} for kind in ("object", "array", "null")]},
+        ),
     ] = None,
     candidates: Annotated[
         list[str] | None, Field(min_length=1, description="Ids: only these may be chosen. Default: all arms.")
@@ -137,7 +142,8 @@ async def choose(
 
     The answer has the arms, the best first, with their metadata, and a `decision`: keep it, and call `reward`
     with it when you know how it went. Sometimes an arm is chosen to learn about it, not because it is known
-    to be the best.
+    to be the best. `unknown` says how many candidates the catalogue does not have, `eligible` how many arms
+    the filter lets in.
     """
     service: Service = ctx.request_context.lifespan_context
     event = f"d-{secrets.token_hex(8)}"  # nobody guesses the decision of somebody else
@@ -155,7 +161,8 @@ async def choose(
     ]
     decision = "/".join((bandit, event) if key is None else (bandit, key, event))
     service.keep(decision, choice.decision)
-    return short({"decision": decision, "arms": arms, "group": choice.group})
+    answer = {"decision": decision, "arms": arms, "group": choice.group, "eligible": choice.eligible}
+    return short({**answer, "unknown": choice.unknown or None})
 
 
 @tool
@@ -273,9 +280,28 @@ def server_of(url: str, key: str | None = None, *, has_own_keys: bool = False) -
     )
 
 
+class StrictTool(Tool):
+    """A tool that says of wrong arguments what the API says of a wrong body: which fields, and why."""
+
+    async def run(self, arguments: Document, context: Any, convert_result: bool = False) -> Any:
+        try:
+            return await super().run(arguments, context, convert_result)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            raise ToolError(f"Error executing tool {self.name}: {wrong_fields(error.__cause__)}") from None
+
+
+def wrong_fields(error: ValidationError) -> str:
+    """The first wrong fields, without what was sent."""
+    wrong = error.errors(include_url=False, include_input=False, include_context=False)
+    told = [str(FieldError(each["loc"], each["msg"])) for each in wrong[:MOST_TOLD]]
+    return "; ".join(told) + "; …" * (len(wrong) > MOST_TOLD)
+
+
 def strict(function: Callable[..., Awaitable[Document]]) -> Tool:
     """The tool, which refuses unknown arguments: a `filters` left out would choose from all."""
-    tool = Tool.from_function(function)
+    tool = StrictTool.from_function(function)
     arguments = tool.fn_metadata.arg_model
     arguments.model_config["extra"] = "forbid"
     arguments.model_rebuild(force=True)

@@ -117,6 +117,7 @@ async def test_a_session_over_standard_input_and_output_learns(service: Service)
         assert added == {"added": 1, "updated": 0}
         listed = await ok(client, "choose", bandit="router", k=9, candidates=["new", "small", "gone"])
         assert {arm["id"] for arm in listed["arms"]} == {"new", "small"}
+        assert listed["unknown"] == 1
         await ok(client, "reward", decision=listed["decision"], value=0, arm="new")
         with Client(service.url, key=ADMIN) as direct:
             wait_until_sync(lambda: len(direct.list_log("router").items) > 40, what="the rows are written")
@@ -137,6 +138,7 @@ async def test_a_bandit_of_signals_and_one_of_contexts(service: Service):
         choice = await ok(client, "choose", bandit="mine", key="ann", context={"kind": "code"}, k=2)
         only = await ok(client, "choose", bandit="router", k=3, filter={"about": "the small model"})
         assert [arm["id"] for arm in only["arms"]] == ["small"]
+        assert (only["eligible"], only.get("unknown")) == (1, None)
     async with agent(service) as later:  # a server that has not seen the choice
         for arm in choice["arms"]:
             given = {"decision": choice["decision"], "value": 1, "arm": arm["id"]}
@@ -272,8 +274,11 @@ async def test_malformed_calls_are_answers_that_say_what_is_wrong_and_never_a_cr
             text = await refused(client, tool, **given)
             # A crash of a tool tells nothing but its name.
             assert len(text) > len(f"Error executing tool {tool}: "), (given, text)
-            assert "Traceback" not in text
+            assert all(word not in text for word in ("Traceback", "pydantic", "input_value", "\n")), text
             assert "500" not in text.split(":")[0]
+        text = await refused(client, "choose", bandit="router", k="many", filters={}, candidates=[{}] * 9)
+        assert text.startswith("Error executing tool choose: k: Input should be a valid integer, ")
+        assert text.endswith("candidates.1: Input should be a valid string; …")
         await ok(client, "choose", bandit="router")
 
 
