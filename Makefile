@@ -164,7 +164,7 @@ TIME  ?= 60s
 
 load-users: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[load]'
-	$(BIN)/locust -f load_tests/traffic.py --headless -u $(USERS) -r 10 -t $(TIME) --host $(HOST)
+	$(BIN)/locust -f load_tests/locustfile.py --headless -u $(USERS) -r 10 -t $(TIME) --host $(HOST)
 
 # The files that the README shows, and the pictures and tables that are drawn from files; a MovieLens folder as DATA for
 # the demonstration. It names what it leaves out.

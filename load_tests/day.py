@@ -1,6 +1,6 @@
 """A day in a minute: a quiet morning, a peak, a burst, a quiet night. In place of `-u`, `-r` and `-t`:
 
-locust -f load_tests/traffic.py,load_tests/day.py --headless --host http://127.0.0.1:8080
+locust -f load_tests/locustfile.py,load_tests/day.py --headless --host http://127.0.0.1:8080
 """
 
 from __future__ import annotations

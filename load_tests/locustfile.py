@@ -1,6 +1,6 @@
 """Visitors, an editor and an analyst, as they use a service all day; an answer that is wrong is a failure.
 
-    locust -f load_tests/traffic.py --headless -u 50 -r 10 -t 60s --host http://127.0.0.1:8080
+    locust -f load_tests/locustfile.py --headless -u 50 -r 10 -t 60s --host http://127.0.0.1:8080
 
 It makes a catalogue and two bandits named NAME, after deleting what an earlier run has left, and deletes them
 at the end: one run at a time. `SHORTLIST_KEY` is an API key of scope `admin`, where the service asks for one.
