@@ -110,6 +110,7 @@ class Decisions:
         self._signer = signer
         self._quotas = quotas
         self._events = events
+        self._charging: dict[str, asyncio.Event] = {}  # by decision: set once it is active, or refused
 
     async def log(self, token: str, candidates: bytes = b"") -> None:
         """Log a decision of a bandit with a ``wait_s``, unless deferred.
@@ -172,19 +173,28 @@ class Decisions:
 
     async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
         """Count a shown decision for the current quotas, all of it or nothing, and activate it."""
-        quotas, charge = self._quotas.of.get(bandit.uid), None
-        if quotas is not None:
+        quotas = self._quotas.of.get(bandit.uid)
+        if quotas is None:
+            return await self._say_shown(bandit, decision, token, now_ms)
+        # Named twice at once: what the first one takes must not be too little for the second one.
+        while (first := self._charging.get(decision.id)) is not None:
+            await first.wait()
+        done = self._charging[decision.id] = asyncio.Event()
+        try:
             arms = bandit.catalogue.index.snapshot()
             rows = arms.whole.table.row_of_each(decision.arms).tolist()
             charge = await quotas.charge(arms, rows, "activate")
             if charge is None:
                 # A repeated call must hear "duplicate", also when the quotas are used up meanwhile.
                 return "duplicate" if await self._store.waiting.is_active(decision.identity) else "used_up"
-        outcome = await self._say_shown(bandit, decision, token, now_ms)
-        # Where the store does not answer, the decision may be active: then it counts.
-        if quotas is not None and charge and outcome != "activated":
-            await quotas.refund(charge)
-        return outcome
+            outcome = await self._say_shown(bandit, decision, token, now_ms)
+            # Where the store does not answer, the decision may be active: then it counts.
+            if charge and outcome != "activated":
+                await quotas.refund(charge)
+            return outcome
+        finally:
+            del self._charging[decision.id]
+            done.set()
 
     async def _say_shown(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
         record, due_ms = None, 0

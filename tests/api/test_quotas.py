@@ -345,7 +345,7 @@ async def test_an_activation_counts_all_its_arms_or_none(api: Api):
     await quota(api, filter={"campaign": 0}, most=8)
     await quota(api, "one", arm="a1", most=1)
     first, second = [await api.choose("b", k=12, activate=False) for _ in range(2)]
-    assert (await activate(api, first))["activated"] == 1
+    assert await activate(api, first, first) == {"activated": 1, "duplicate": 1, "rejected": []}
     assert [each["code"] for each in (await activate(api, second))["rejected"]] == ["used_up"]
     assert [(await state(api, name))["used"] for name in ("q", "one")] == [4, 1]
     await quota(api, "one", arm="a1", most=2, status=200)
