@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
-from starlette.exceptions import HTTPException
+from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from app.api import (
     arm_effects,
@@ -33,20 +32,18 @@ from app.api import (
     plugin_routes,
     policies,
     priors,
-    problems,
     quotas,
     reports,
     rewards,
 )
 from app.api.gateway import Gateway
-from app.api.guard import EXPOSED, Guard, protocol_of
+from app.api.guard import EXPOSED, Guard
 from app.api.pages import StaticFile
 from app.api.strict_json import JSON, encoded
 from app.indexes.index_limits import IndexLimits
 from app.platform import plugin_settings
 from app.platform.answer_memory import Answers
 from app.platform.background import end
-from app.platform.errors import NotFound
 from app.platform.logs import provider, telemetry
 from app.platform.metrics import Metrics
 from app.platform.pauses import Pauses
@@ -106,23 +103,14 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """The routes, in what was added around them, the gateway outermost.
 
-        The framework's other layers do what is done already: the gateway answers failures, bodies have limits
-        of their own, and no endpoint has dependencies that would be closed. They took a tenth of a choice.
+        The framework's other layers do what is done already: the gateway answers failures and requests
+        without a route, bodies have limits of their own, and no endpoint has dependencies that would be
+        closed. They took a tenth of a choice.
         """
-        app: ASGIApp = self._routed
+        app: ASGIApp = self.router
         for middleware in reversed(self.user_middleware):
             app = middleware.cls(app, *middleware.args, **middleware.kwargs)
         return app
-
-    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self.router(scope, receive, send)
-        except HTTPException as error:  # no route takes the request: nothing was sent
-            if (protocol := protocol_of(scope["path"])) is None:
-                response = problems.of_the_framework(Request(scope), error)
-            else:
-                response = protocol.refuse(NotFound("there is no such call"), scope["method"])
-            await response(scope, receive, send)
 
     def openapi_file(self) -> StaticFile:
         """The same as it is answered; encoded once."""

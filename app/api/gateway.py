@@ -1,4 +1,4 @@
-"""The one layer around all routes: request id, guard, metrics, log, unexpected errors.
+"""The one layer around all routes: request id, guard, metrics, log, missing routes, unexpected errors.
 
 It is plain ASGI. As a ``BaseHTTPMiddleware`` it would take half as much CPU as a decision.
 """
@@ -14,14 +14,16 @@ from contextlib import suppress
 from typing import cast
 
 from prometheus_client import Counter, Histogram
-from starlette.requests import ClientDisconnect
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.guard import Guard, Headers, protocol_of
-from app.api.problems import PROBLEM, kind_of, problem, problem_of
+from app.api.problems import PROBLEM, kind_of, of_the_framework, problem, problem_of
 from app.platform.answer_memory import Answers, HttpAnswer
 from app.platform.deadlines import CallerLeft, OneCall, set_caller
-from app.platform.errors import ShortlistError
+from app.platform.errors import NotFound, ShortlistError
 from app.platform.metrics import Metrics
 
 log = logging.getLogger("shortlist.http")
@@ -80,17 +82,17 @@ class Gateway:
             else:
                 headers = self._guard.refusal_headers(scope, refusal)
                 await _send(send_with_id, kind_of(refusal).status, _refusal_body(scope, refusal), headers)
+        except HTTPException as error:  # no route takes the request: nothing was sent
+            response = _without_route(scope, error)
+            response.raw_headers += self._guard.origin_headers(scope)
+            await response(scope, receive, send_with_id)
         except (ClientDisconnect, CallerLeft):  # nobody is there to answer, and nothing went wrong here
             status = CLIENT_LEFT
         except ShortlistError as error:  # the answer has begun: who serves it closes the connection
             log.warning("an answer broke off: %s", error, extra={"request_id": request_id.decode()})
         except Exception:
             log.exception("request failed", extra={"request_id": request_id.decode()})
-            # The status is sent already: a second answer would be read as a part of the first.
-            if status:
-                return
-            body = problem(500, "internal", "Internal error", "the error was logged under the request id")
-            await _send(send_with_id, 500, body, [])
+            await _send_internal(send_with_id, has_begun=bool(status))
         finally:
             answer.end()
             self._record(scope, status, time.perf_counter() - started, request_id)
@@ -135,6 +137,13 @@ def _refusal_body(scope: Scope, refusal: ShortlistError) -> bytes:
     return problem_of(refusal) if protocol is None else bytes(protocol.refuse(refusal, scope["method"]).body)
 
 
+def _without_route(scope: Scope, error: HTTPException) -> Response:
+    """The answer to a request that no route takes, in the shape of its protocol."""
+    if (protocol := protocol_of(scope["path"])) is None:
+        return of_the_framework(Request(scope), error)
+    return protocol.refuse(NotFound("there is no such call"), scope["method"])
+
+
 async def _drop_body(receive: Receive) -> None:
     """Return when the body has arrived, or no more of it comes."""
     with suppress(TimeoutError):
@@ -142,6 +151,13 @@ async def _drop_body(receive: Receive) -> None:
         while more:
             async with asyncio.timeout(SILENT_S):
                 more = (await receive()).get("more_body", False)
+
+
+async def _send_internal(send: Send, *, has_begun: bool) -> None:
+    # The status is sent already: a second answer would be read as a part of the first.
+    if not has_begun:
+        body = problem(500, "internal", "Internal error", "the error was logged under the request id")
+        await _send(send, 500, body, [])
 
 
 async def _send(send: Send, status: int, body: bytes, more: Headers) -> None:

@@ -104,14 +104,18 @@ class Guard:
             self._check_key(scope, authorization, from_page=listed)
 
     def refusal_headers(self, scope: Scope, error: ShortlistError) -> Headers:
-        """The headers of a refusal, beside the problem: a listed page may read the reason."""
+        """The headers of a refusal, beside the problem."""
         headers = [(b"www-authenticate", b"Bearer")] if isinstance(error, Unauthorized) else []
         headers += [(name.lower().encode(), value.encode()) for name, value in headers_of(error).items()]
+        return headers + self.origin_headers(scope)
+
+    def origin_headers(self, scope: Scope) -> Headers:
+        """The headers by which a page of a listed origin may read an answer; none for others."""
         origin = next((value for name, value in scope["headers"] if name == b"origin"), b"")
-        if self._is_listed(origin):
-            headers += [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
-            headers.append((b"access-control-expose-headers", EXPOSED.encode()))
-        return headers
+        if not self._is_listed(origin):
+            return []
+        exposed = (b"access-control-expose-headers", EXPOSED.encode())
+        return [(b"access-control-allow-origin", origin), (b"vary", b"Origin"), exposed]
 
     def warn_of_unknown(self, bandits: Bandits, catalogues: Catalogues) -> None:
         """Log the missing bandits and catalogues named by keys: they may come."""
