@@ -72,7 +72,7 @@ from app.serving.arm_list import ArmList, NoArmList
 from app.serving.choice import kept_decision
 from app.serving.choosing import Choosing
 from app.serving.constraints.base import Constraint
-from app.serving.constraints.of_plugins import missing_of
+from app.serving.constraints.of_plugins import PLUGIN_CONSTRAINTS, Missing, missing_of
 from app.serving.constraints.order import constraints_of
 from app.serving.dry_runs import DryRuns
 from app.serving.pipeline import Pipeline
@@ -202,7 +202,9 @@ class Service:
         self.rows = RowBuffer(store, metrics, rest_s=pauses.rows_s)
         self.decision_log = DecisionLog(store, self.bandits)
         self.frequency_caps = FrequencyCaps(store.frequency_caps, metrics)
-        constraints = constraints_of(self.sync, self.frequency_caps, self.quotas)
+        constraints = constraints_of(
+            self.sync, self.frequency_caps, self.quotas, Missing(), PLUGIN_CONSTRAINTS
+        )
         self.jobs = Jobs(store.jobs, metrics)
         candidates = CandidateArms(store.followed_arms)
         self.pipeline = Pipeline(dependencies, self.sync, constraints, candidates)

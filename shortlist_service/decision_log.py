@@ -43,7 +43,7 @@ from app.measuring.outcomes import (
 from app.policies.log_propensities import drawn_policy, evaluable_policy, no_propensities, unknown_past
 from app.records.encoding import Encoding
 from app.serving.constraints.base import ConstraintRow
-from app.serving.constraints.requested import STATELESS
+from app.serving.constraints.order import STATELESS
 from app.storage.types import StoredRow
 
 __all__ = [

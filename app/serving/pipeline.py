@@ -210,13 +210,13 @@ class Pipeline:
         Raises Invalid (its policy takes none; its holdout serves them, and there are none), NoArms.
         """
         candidates, bandit = choice.candidates, request.bandit
-        policy, catalogue = POLICIES[bandit.record.policy], bandit.catalogue
         is_served = serves_candidates(bandit, group)
         if candidates is None:
             if is_served:
                 message = "the holdout of this bandit is served the candidates of the request: name them"
                 raise Invalid(message, path=("candidates",))
             return request
+        policy, catalogue = POLICIES[bandit.record.policy], bandit.catalogue
         if not policy.takes_candidates:
             reason = f"cannot be combined with the policy {policy.name}: it eliminates arms of the catalogue"
             raise Invalid(f"candidates {reason}", path=("candidates",))

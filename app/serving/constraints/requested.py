@@ -11,8 +11,6 @@ chooses for the other places, before pins are put in theirs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import numpy as np
 
@@ -21,7 +19,7 @@ from app.policies.fixed import CERTAIN
 from app.replication.sync import Sync
 from app.selection.request import ChooseRequest
 from app.selection.selection import Selection, SelectionRequest
-from app.serving.constraints.base import Constraint, ConstraintRow, View
+from app.serving.constraints.base import Constraint, View
 from shortlist.types import TopK
 
 
@@ -101,13 +99,3 @@ def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
             propensities.insert(pin.place - 1, CERTAIN)
     merged = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), hits.exact)
     return msgspec.structs.replace(selection, hits=merged, propensities=propensities)
-
-
-STATELESS: Sequence[ConstraintRow] = (
-    ConstraintRow(
-        Filters(), lambda choice, bandit: choice.arm_filter is not None or bandit.arm_filter is not None
-    ),
-    ConstraintRow(Exclusions(), lambda choice, _: bool(choice.exclude)),
-    ConstraintRow(AtMostRules(), lambda choice, _: bool(choice.rules.at_most)),
-)
-"""Those that need nothing of the process: evaluations ask them too."""
