@@ -211,7 +211,6 @@ class Service:
         self.dry_runs = DryRuns(store.arms, self.pipeline, self.sync, self.priors, self.effects)
         self.choosing = Choosing(
             store,
-            self.learners,
             self.pipeline,
             self.signer,
             self.decisions,

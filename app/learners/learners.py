@@ -48,7 +48,7 @@ class Learner:
 
     Of a learner without rewards both are None: its posterior is the prior, kept apart. ``terms``: the
     ``Bandit.prior_terms`` of its own posterior. With signals ``posterior`` is of all signals, and ``last``
-    their sum at the last call.
+    their sum at the last call. ``partition``: of the log with its rewards.
     """
 
     version: int
@@ -57,10 +57,11 @@ class Learner:
     outdated: bool = False
     terms: PriorTerms | None = None
     last: tuple[Weighing, Posterior] | None = None
+    partition: int = 0
 
     @classmethod
-    def of(cls, state: LearnerState | None) -> Learner:
-        return cls(0 if state is None else state.version, state)
+    def of(cls, state: LearnerState | None, partition: int) -> Learner:
+        return cls(0 if state is None else state.version, state, partition=partition)
 
     def weighed(self, bandit: Bandit) -> Posterior:
         """The posterior of the reward, or of the weighted sum of the signals."""
@@ -170,9 +171,9 @@ class Learners:
             # It only lacks the latest rewards. Not to answer would be worse.
             return outdated
 
-    def newest_entry(self, identity: LearnerId) -> int:
+    def newest_entry(self, learner: Learner) -> int:
         """Number of the newest entry known here of the log with the learner's rewards; 0 without one."""
-        return self._newest.get(identity.partition(self._store.partitions), 0)
+        return self._newest.get(learner.partition, 0)
 
     async def posterior(self, bandit: Bandit, learner: Learner) -> Posterior:
         """The posterior of a learner of this bandit; made at the first call by these terms.
@@ -282,7 +283,7 @@ class Learners:
             reading = self._loading.pop(identity, None)
             # nobody here has asked for the others: they would push out learners that serve
             if reading is not None or identity in self.cache:
-                self._keep(identity, Learner.of(state))
+                self._keep(identity, Learner.of(state, partition))
 
     async def sync(self, partitions: Iterable[int]) -> Mapping[int, LearnerChanges]:
         """Mark as outdated what others have written; return what has changed. Raises Unavailable."""
@@ -361,7 +362,7 @@ class Learners:
         if is_superseded:  # the learner was written while it was read: what is there now is newer
             newer = self.cache.peek(identity)
             return newer if newer is not None and not newer.outdated else await self._read(identity)
-        learner = Learner.of(state)
+        learner = Learner.of(state, identity.partition(self._store.partitions))
         self._keep(identity, learner)
         return learner
 

@@ -129,7 +129,8 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
 
     ``posterior`` is for the context of the request, and gives the query for the search. ``theta``: of a
     bandit whose arms learn, the learner's estimate there (d',), of signals each (d', J). ``effects``: effects
-    of its arms; None: nothing.
+    of its arms; None: nothing. ``known_entry``: number of the newest known entry of the log with the
+    learner's rewards.
     """
 
     posterior: Posterior
@@ -138,6 +139,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     catalogue_version: int
     theta: Vector | Matrix | None = None
     effects: ArmEffects | None = None
+    known_entry: int = 0
 
     @classmethod
     async def now(
@@ -154,7 +156,14 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
                 theta = bandit.queries(
                     thetas_of(bandit, await learners.knowledge(bandit, learner)), context
                 ).T
-        return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.index.version, theta)
+        return cls(
+            posterior,
+            bandit.snapshot(),
+            learner.version,
+            bandit.catalogue.index.version,
+            theta,
+            known_entry=learners.newest_entry(learner),
+        )
 
     def expected(self, rows: Rows) -> Matrix | None:
         """The learner's expectation of each signal by the features of arms; None without arm effects.

@@ -20,7 +20,6 @@ from app.bandits.spaces import BanditMoved
 from app.decision_log.buffer import RowBuffer
 from app.learners.effect_pairs import EffectPairs
 from app.learners.learned_priors import LearnedPriors
-from app.learners.learners import Learners
 from app.learners.served_effects import ServedEffects
 from app.platform.answer_memory import hold
 from app.platform.deadlines import caller, check, yield_to_others
@@ -87,7 +86,6 @@ class Choosing:
     def __init__(
         self,
         store: Store,
-        learners: Learners,
         pipeline: Pipeline,
         signer: TokenSigner,
         decisions: Decisions,
@@ -102,7 +100,6 @@ class Choosing:
         self._store = store
         self._effects = effects
         self._pairs = EffectPairs(store.effects, metrics)
-        self._learners = learners
         self._pipeline = pipeline
         self._signer = signer
         self._decisions = decisions
@@ -327,7 +324,7 @@ class Choosing:
             arms=ids,
             revisions=revisions,
             deferred=not request.activate,
-            known_entry=self._learners.newest_entry(learner),
+            known_entry=snapshot.known_entry,
             bandit_version=bandit.version.number,
             context=None if context is None else context_to_bytes(context),
             logged=part,
