@@ -93,6 +93,8 @@ class Snapshot(SearchedTable):
         self.recent.append(query)
         if not self.table.rows:
             return NOTHING
+        if self.structure is None:  # as the table's search does
+            return scan(self.table, query, k, exclude)
         return SearchedTable.search(self, query, k, exclude)
 
     def propose(self, query: Vector, count: int, exclude: Rows = NO_ROWS) -> Rows | None:

@@ -34,7 +34,8 @@ def draw(posterior: Posterior, *, exploration: float, rng: np.random.Generator) 
     """
     if not 0.0 <= exploration < np.inf:
         raise InvalidParameter("exploration must be >= 0", argument="exploration")
-    checks.generator(rng)
+    if not hasattr(rng, "random"):  # each choice draws: a right generator costs no call
+        checks.generator(rng)
     noise = posterior.noise(rng)
     noise *= exploration
     noise += posterior.theta
