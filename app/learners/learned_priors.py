@@ -6,14 +6,12 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.history_prior import takes_history
 from app.bandits.prior_version import PriorVersion, bytes_to_prior
 from app.learners.newest_versions import NewestVersions
-from app.platform.cache import BoundedCache
 from app.platform.pools import LEARNERS
 from app.storage.priors import PriorStore
 from shortlist.linear import ridge_sums
@@ -23,22 +21,10 @@ from shortlist.types import Matrix, Vector
 LARGE_RECORD = 1 << 16  # bytes, about d = 125: what is read of it takes some milliseconds
 
 
-class _Served(msgspec.Struct, frozen=True, eq=False):
-    """``bandit``: as asked for; ``with_prior``: the same, served with ``version``."""
-
-    bandit: Bandit
-    version: PriorVersion | None
-    with_prior: Bandit
-
-
 class LearnedPriors(NewestVersions[PriorVersion]):
     """The priors of all bandits of this process."""
 
     _store: PriorStore
-
-    def __init__(self, store: PriorStore, *, capacity_bytes: int) -> None:
-        super().__init__(store, capacity_bytes=capacity_bytes // 2)
-        self._served: BoundedCache[str, _Served] = BoundedCache(capacity_bytes // 2)
 
     def has_versions(self, bandit: Bandit) -> bool:
         return bandit.record.prior == "learned"
@@ -47,16 +33,7 @@ class LearnedPriors(NewestVersions[PriorVersion]):
         return bandit.history is not None and takes_history(bandit.record) and bandit.is_settled
 
     def served_with(self, bandit: Bandit, version: PriorVersion | None) -> Bandit:
-        served = self._served.get(bandit.uid)
-        # By identity: after any change of its settings the bandit is another object, and the prior is fitted
-        # to it again.
-        if served is not None and served.bandit is bandit and served.version is version:
-            return served.with_prior
-        result = bandit.with_prior(version)
-        size = 2_000 + (version.bytes if version else 0)
-        if version is self._newest.peek(bandit.uid):  # an old one that is explained does not push it out
-            self._served.put(bandit.uid, _Served(bandit, version, result), size)
-        return result
+        return bandit.with_prior(version)
 
     async def kept(self, bandit: Bandit) -> Sequence[int]:
         """The numbers of the versions that rows may name, in order. Raises Unavailable."""
@@ -65,7 +42,7 @@ class LearnedPriors(NewestVersions[PriorVersion]):
     def oldest_s(self) -> float:
         """The age of the oldest version among the newest ones of this process, s; 0 without any."""
         newest_versions = (self._newest.peek(uid) for uid in self._newest)
-        times_ms = [version.record.since_ms for version in newest_versions if version is not None]
+        times_ms = [newest.version.record.since_ms for newest in newest_versions if newest is not None]
         return max(0.0, time.time() - min(times_ms) / 1_000.0) if times_ms else 0.0
 
     async def _read(self, uid: str, number: int) -> PriorVersion | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -21,6 +22,16 @@ from app.storage.arm_effects import ArmEffectStore
 from app.storage.priors import PriorStore
 
 V = TypeVar("V", PriorVersion, EffectVersion)
+BANDIT_BYTES = 2_000
+
+
+@dataclass(slots=True)
+class _Newest(Generic[V]):
+    """``version``: the newest of a bandit. ``bandit``: as asked for last; ``served``: the same with it."""
+
+    version: V
+    bandit: Bandit | None = None
+    served: Bandit | None = None
 
 
 class NewestVersions(ABC, Generic[V]):
@@ -30,7 +41,7 @@ class NewestVersions(ABC, Generic[V]):
         self._store = store
         self._changes = -1
         self._numbers: Mapping[str, int] = {}
-        self._newest: BoundedCache[str, V] = BoundedCache(capacity_bytes)
+        self._newest: BoundedCache[str, _Newest[V]] = BoundedCache(capacity_bytes)
         self._taking: dict[tuple[str, int], asyncio.Task[V | None]] = {}
 
     @abstractmethod
@@ -53,10 +64,15 @@ class NewestVersions(ABC, Generic[V]):
         """The bandit with the newest version, if in memory: awaits nothing."""
         if not self.has_versions(bandit):
             return bandit
-        version = self._newest.get(bandit.uid)
-        if version is None and (self._numbers.get(bandit.uid, 0) or self._may_be_unheard_of(bandit)):
-            return None
-        return self.served_with(bandit, version)
+        newest = self._newest.get(bandit.uid)
+        if newest is None:
+            if self._numbers.get(bandit.uid, 0) or self._may_be_unheard_of(bandit):
+                return None
+            return self.served_with(bandit, None)
+        # By identity: after any change of its settings the bandit is another object.
+        if newest.bandit is not bandit:
+            newest.bandit, newest.served = bandit, self.served_with(bandit, newest.version)
+        return newest.served
 
     async def serving(self, bandit: Bandit) -> Bandit:
         """The bandit with the newest version. Raises Unavailable, if none was in memory."""
@@ -64,7 +80,8 @@ class NewestVersions(ABC, Generic[V]):
             return cached
         if not self._numbers.get(bandit.uid, 0):
             await self.sync()
-        return self.served_with(bandit, await self._take(bandit.uid))
+        version = await self._take(bandit.uid)
+        return self.cached(bandit) or self.served_with(bandit, version)
 
     async def then(self, bandit: Bandit, number: int | None) -> Bandit | None:
         """The bandit as it served the decisions of this version; None: not kept.
@@ -80,15 +97,15 @@ class NewestVersions(ABC, Generic[V]):
         """The newest version of a bandit in the store; None: none was made. Raises Unavailable."""
         await self.sync()
         cached = self._newest.get(uid)
-        if cached is not None and cached.number == self._numbers.get(uid, 0):
-            return cached
+        if cached is not None and cached.version.number == self._numbers.get(uid, 0):
+            return cached.version
         return await self._take(uid)
 
     async def version(self, uid: str, number: int) -> V | None:
         """A version of a bandit; None: not kept. Raises Unavailable."""
         cached = self._newest.peek(uid)
-        if cached is not None and cached.number == number:
-            return cached
+        if cached is not None and cached.version.number == number:
+            return cached.version
         return await self._read(uid, number) if number else None
 
     async def sync(self) -> None:
@@ -101,7 +118,8 @@ class NewestVersions(ABC, Generic[V]):
         stale = [
             uid
             for uid in self._newest
-            if (cached := self._newest.peek(uid)) is not None and cached.number != self._numbers.get(uid, 0)
+            if (cached := self._newest.peek(uid)) is not None
+            and cached.version.number != self._numbers.get(uid, 0)
         ]
         await asyncio.gather(*map(self._take, stale))  # side by side: a poll may find hundreds
         # Last: what failed on the way is done again at the next poll.
@@ -118,5 +136,5 @@ class NewestVersions(ABC, Generic[V]):
             if version is None:
                 self._newest.drop(uid)
             else:
-                self._newest.put(uid, version, version.bytes)
+                self._newest.put(uid, _Newest(version), BANDIT_BYTES + version.bytes)
         return version

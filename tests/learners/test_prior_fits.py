@@ -185,7 +185,6 @@ async def test_while_the_store_is_away_the_version_of_before_serves(service: Hea
     await service.parts.priors.sync()
     assert (await service.choose(bandit, key="new")).prior_version == 2
     service.parts.priors._newest.clear()  # private: as after a restart
-    service.parts.priors._served.clear()  # private: as after a restart
     service.store.refuse.add("priors.read")
     with pytest.raises(Unavailable):  # nothing is known here, and nothing is made up
         await service.choose(bandit, key="new")
