@@ -417,15 +417,15 @@ class Bandit(msgspec.Struct, frozen=True):
     def places_of_token(self, arms: int) -> bytes | None:
         """The token's part about the places of a list of so many arms."""
         rule = self.record.position
-        if arms < 2 or not self.record.learns_places:
+        if arms < 2 or rule is None or (rule != AUTO and not self.record.learns_places):
             return None
-        if isinstance(rule, PositionRule):
-            told = min(arms, MOST_LEARNED_PLACES)
-            p = [rule.at(position) for position in range(told)]
-            w = [1.0] * told if self.places is None else self.places.w[:told]
-            # The weights may be of the fit before the last change of p.
-            return places_to_bytes(p, [min(each, 1.0 / own) for each, own in zip(w, p, strict=True)], arms)
-        return b"" if self.places is None else places_to_bytes(self.places.p, self.places.w, arms)
+        if not isinstance(rule, PositionRule):
+            return b"" if self.places is None else self.places.of_token(arms)
+        told = min(arms, MOST_LEARNED_PLACES)
+        p = [rule.at(position) for position in range(told)]
+        w = [1.0] * told if self.places is None else self.places.w[:told]
+        # The weights may be of the fit before the last change of p.
+        return places_to_bytes(p, [min(each, 1.0 / own) for each, own in zip(w, p, strict=True)], arms)
 
     def learner_for(self, key: str | None) -> LearnerId:
         """The learner of a request. Raises Invalid when the key is missing, or not used."""

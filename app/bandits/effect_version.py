@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.records.age_sums import NOTHING_ADDED, halves_of
+from app.records.age_sums import NOTHING_ADDED, TokenAges
 from app.records.packed_names import PackedNames
+from app.records.place_sums import PLACE_BYTES, places_to_bytes
 from app.records.records import bytes_to_vector, vector_to_bytes
 from shortlist.linear import arm_effects
 from shortlist.linear.ages import bins_of
@@ -23,7 +24,7 @@ from shortlist.linear.arm_effects import EffectFit
 from shortlist.types import Matrix, Rows, Vector
 
 
-class PlaceFit(msgspec.Struct, frozen=True, array_like=True):
+class PlaceFit(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """The estimates for the places of lists, of the first ``MOST_LEARNED_PLACES``.
 
     ``p``, ``w``    the probability of a look at each, and the weight of a reward there: float16, 1 at the
@@ -38,6 +39,14 @@ class PlaceFit(msgspec.Struct, frozen=True, array_like=True):
     sums: list[list[float]]
     all_sums: list[list[float]]
     is_below: bool = False
+
+    def of_token(self, arms: int) -> bytes:
+        """The token's part about the places of a list of so many arms."""
+        return self._of_longest[: PLACE_BYTES * (arms - 1)]
+
+    @cached_property
+    def _of_longest(self) -> bytes:
+        return places_to_bytes(self.p, self.w, len(self.p))
 
 
 class AgeFit(msgspec.Struct, frozen=True, array_like=True):
@@ -135,9 +144,10 @@ class EffectVersion:
         return 0.0 if self.record.ages is None else self.record.ages.effects[0]
 
     @cached_property
-    def age_halves(self) -> Sequence[bytes]:
-        """What tokens have of what each bin of ages adds."""
-        return NOTHING_ADDED if self.record.ages is None else halves_of(self.record.ages.effects)
+    def token_ages(self) -> TokenAges:
+        """The ages of arms as tokens have them."""
+        ages = self.record.ages
+        return NOTHING_ADDED if ages is None else TokenAges(self.record.since_ms, ages.effects)
 
     def age_effects(self, came_ms: NDArray[np.int64]) -> Vector:
         """What the ages add of arms that came then; 0 where that is not known. Shapes: (n,) -> (n,).

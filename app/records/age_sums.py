@@ -12,12 +12,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from shortlist.linear.ages import BINS, bin_of
+from shortlist.linear.ages import BINS, FROM_S, bin_of
 from shortlist.types import Vector
 
 AGE_BYTES = 3
 _NO_AGE = b"\xff\0\0"
 _PAIR_BYTES = 8  # of one arm, and one signal: what stands before the ages
+_MOST_KEPT = 1_024  # arms that came at different times, whose bytes are kept: about 300 kB
+_EVER = 1 << 63
+_NOT_KEPT = _EVER, 0, b""
 
 Numbers = tuple[float, ...]
 _ZEROS: Numbers = (0.0,) * BINS
@@ -57,24 +60,42 @@ def halves_of(effects: Sequence[float]) -> list[bytes]:
     return [struct.pack("<f", effect)[2:] for effect in effects]
 
 
-NOTHING_ADDED = halves_of([0.0] * BINS)
-_BINS = [bytes([age_bin]) for age_bin in range(BINS)]
+class TokenAges:
+    """The ages of arms as tokens have them while one version serves.
 
-
-def ages_to_bytes(came_ms: Sequence[int], now_ms: int, since_ms: int, halves: Sequence[bytes]) -> bytes:
-    """The ages of some arms as a token has them; b"" if none is known.
-
-    ``came_ms``: 0 where that is not known. ``halves``: of what ages add, by the bin at ``since_ms``.
+    ``since_ms``: when it was made. ``effects``: what each bin adds by it, ``as_in_tokens``.
     """
-    if not any(came_ms):
-        return b""
-    parts = list[bytes]()
-    for came in came_ms:  # a choice pays for each line here
-        if came:
-            parts += (_BINS[bin_of(now_ms - came)], halves[bin_of(since_ms - came)])
-        else:
-            parts.append(_NO_AGE)
-    return b"".join(parts)
+
+    def __init__(self, since_ms: int, effects: Sequence[float]) -> None:
+        self._since_ms = since_ms
+        self._halves = halves_of(effects)
+        # By when an arm came: from when to when its bytes are these.
+        self._kept: dict[int, tuple[int, int, bytes]] = {}
+
+    def of(self, came_ms: Sequence[int], now_ms: int) -> bytes:
+        """The bytes of some arms; b"" if the age of none is known. ``came_ms``: 0 where that is not known."""
+        if not any(came_ms):
+            return b""
+        parts, kept = list[bytes](), self._kept
+        for came in came_ms:  # a choice pays for each line here
+            from_ms, until_ms, part = kept.get(came, _NOT_KEPT)
+            if not from_ms <= now_ms < until_ms:
+                part = self._of_one(came, now_ms) if came else _NO_AGE
+            parts.append(part)
+        return b"".join(parts)
+
+    def _of_one(self, came: int, now_ms: int) -> bytes:
+        age_bin = bin_of(now_ms - came)
+        part = bytes([age_bin]) + self._halves[bin_of(self._since_ms - came)]
+        from_ms = came + 1_000 * FROM_S[age_bin] if age_bin else 0
+        until_ms = came + 1_000 * FROM_S[age_bin + 1] if age_bin + 1 < BINS else _EVER
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[came] = from_ms, until_ms, part
+        return part
+
+
+NOTHING_ADDED = TokenAges(0, [0.0] * BINS)
 
 
 def age_at(data: bytes, number: int, arms: int) -> AtAge | None:

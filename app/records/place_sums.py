@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 MOST_LEARNED_PLACES = 20  # further ones are as the last
+PLACE_BYTES = 4  # of each place from the second on
 
 Numbers = tuple[float, ...]
 
@@ -59,5 +60,7 @@ def examined_at(data: bytes, place: int) -> tuple[float, float]:
     """The probability of a look at a place, and the weight of a reward there. ``place``: from 0."""
     if not place or not data:
         return 1.0, 1.0
-    both: tuple[float, float] = struct.unpack_from("<2e", data, min(4 * (place - 1), len(data) - 4))
+    both: tuple[float, float] = struct.unpack_from(
+        "<2e", data, min(PLACE_BYTES * (place - 1), len(data) - PLACE_BYTES)
+    )
     return both

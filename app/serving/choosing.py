@@ -26,7 +26,7 @@ from app.platform.deadlines import caller, check, yield_to_others
 from app.platform.errors import EventUsed, Invalid, NoArms, ShortlistError, within
 from app.platform.ids import is_logged
 from app.platform.metrics import Metrics
-from app.records.age_sums import NOTHING_ADDED, ages_to_bytes
+from app.records.age_sums import NOTHING_ADDED
 from app.records.arm_sums import MOST_PAIRS
 from app.records.encoding import Numbers32
 from app.records.kept_choice import KeptChoice
@@ -422,10 +422,7 @@ async def _end_all(attempts: Sequence[Coroutine[Any, Any, T]], outcomes: list[T 
 def _ages_of(bandit: Bandit, selection: Selection, now_ms: int) -> bytes:
     """How old each arm is, and what of its effect is due to that, as a token has it."""
     came = selection.snapshot.arms.plain.table.came[selection.hits.rows].tolist()
-    version = bandit.effects
-    if version is None:
-        return ages_to_bytes(came, now_ms, now_ms, NOTHING_ADDED)
-    return ages_to_bytes(came, now_ms, version.record.since_ms, version.age_halves)
+    return (NOTHING_ADDED if bandit.effects is None else bandit.effects.token_ages).of(came, now_ms)
 
 
 def check_pairs(bandit: Bandit, request: ChooseRequest) -> None:

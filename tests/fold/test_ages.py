@@ -11,7 +11,7 @@ import pytest
 from app.bandits.effect_version import AgeFit, EffectRecord, bytes_to_record, record_to_bytes, version_of
 from app.fold.ages import MOVED, STALE_MS, fitted_ages, have_moved
 from app.fold.arm_sums import ages_of, arm_of, arms_of, fold_arms
-from app.records.age_sums import AgeSums, AtAge, age_at, ages_to_bytes, as_in_tokens, halves_of
+from app.records.age_sums import AgeSums, AtAge, TokenAges, age_at, as_in_tokens
 from app.records.arm_sums import pair_at, pairs_to_bytes
 from app.records.log_entries import DecodedEntry, ForgetEntry, RewardEntry
 from app.records.place_sums import AtPlace
@@ -154,7 +154,7 @@ def test_a_version_takes_arms_for_as_old_as_they_were_when_it_was_made():
     came = np.array([0, 10**12 + 5, 10**12 - 1, 10**12 - FIRST_MS, 10**12 - 2 * FIRST_MS, 1])
     wanted = [0.0, effects[0], effects[0], effects[1], effects[2], effects[-1]]
     assert version.age_effects(came).tolist() == wanted
-    token = ages_to_bytes(came.tolist(), 10**12, 10**12, version.age_halves)
+    token = version.token_ages.of(came.tolist(), 10**12)
     served = [age_at(bytes(8 * len(came)) + token, number, len(came)) for number in range(len(came))]
     assert [0.0 if at is None else at.effect for at in served] == wanted
     assert version.first_age == effects[0]
@@ -170,7 +170,8 @@ def test_a_token_has_the_ages_of_its_arms_after_their_pairs():
     effects = as_in_tokens(np.array([0.7, -123.4, 1e-9, *np.zeros(BINS - 3)]))
     now = 10**12
     came = [now - 5, now - 3 * FIRST_MS, now + 10, 0]
-    data = ages_to_bytes(came, now, now - 2 * FIRST_MS, halves_of(effects))
+    ages = TokenAges(now - 2 * FIRST_MS, effects)
+    data = ages.of(came, now)
     assert len(data) == 3 * 4
     for signals in (1, 2, 3):
         pairs = pairs_to_bytes(rng.normal(size=(4, signals)), rng.normal(size=(4, signals)))
@@ -180,6 +181,8 @@ def test_a_token_has_the_ages_of_its_arms_after_their_pairs():
         found = [age_at(pairs + data, number, 4) for number in range(4)]
         # as old as it is now, served as it was when the version was made
         assert found == [AtAge(0, effects[0]), AtAge(2, effects[1]), AtAge(0, effects[0]), None]
-    assert ages_to_bytes([0, 0], now, now, halves_of(effects)) == b""
+    assert ages.of([0, 0], now) == b""
+    for later in (now + FIRST_MS - 6, now + FIRST_MS - 5, now + 10**9, now):  # whatever is kept
+        assert ages.of(came, later) == TokenAges(now - 2 * FIRST_MS, effects).of(came, later)
     assert effects[0] == pytest.approx(0.7, rel=2**-7)
     assert struct.unpack("<I", struct.pack("<f", effects[1]))[0] & 0xFFFF == 0

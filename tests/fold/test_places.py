@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.bandits.effect_version import EffectRecord, bytes_to_record, record_to_bytes, version_of
+from app.bandits.effect_version import EffectRecord, PlaceFit, bytes_to_record, record_to_bytes, version_of
 from app.fold.arm_sums import arms_of, fold_arms, places_of
 from app.fold.places import fitted_places, have_moved
 from app.records.log_entries import DecodedEntry, ForgetEntry, RewardEntry
@@ -118,6 +118,7 @@ def test_rewards_below_zero_are_known_by_the_settings_or_by_one_that_came():
 def test_a_token_has_the_places_of_its_list():
     p, w = [1.0, 0.5, 0.25, 0.125], [1.0, 1.5, 2.0, 4.0]
     data = places_to_bytes(p, w, 3)
+    assert PlaceFit(p, w, [], []).of_token(3) == data
     assert len(data) == 8
     assert [examined_at(data, place) for place in range(5)] == [
         (1.0, 1.0), (0.5, 1.5), (0.25, 2.0), (0.25, 2.0), (0.25, 2.0),
