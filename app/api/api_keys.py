@@ -212,7 +212,7 @@ def scope_of(method: str, path: str) -> str | None:
 
 def open_path(method: str, path: str, scope: str) -> None:
     """Have a call of a plug-in need a scope. ``path`` as routes have it: /v1/sizes/{catalogue}."""
-    pattern = "[^/]+".join(map(re.escape, re.split(r"\{\w+\}", path)))
+    pattern = re.sub(r"\\{\w+(:path)?\\}", lambda found: ".+" if found[1] else "[^/]+", re.escape(path))
     _RULES.append((method, re.compile(pattern), scope))
 
 

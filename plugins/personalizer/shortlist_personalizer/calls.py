@@ -23,7 +23,7 @@ from shortlist_personalizer.features import hashed
 from shortlist_personalizer.personalizer_errors import refuse, response_of
 from shortlist_personalizer.personalizer_settings import PersonalizerSettings
 from shortlist_personalizer.slots import SlotIds
-from shortlist_service.errors import Invalid, NotFound
+from shortlist_service.errors import Invalid, NotFound, within
 from shortlist_service.routes import (
     Bandit,
     Bandits,
@@ -141,6 +141,8 @@ async def rank_slots(
     _each_once([slot.id for slot in body.slots], "slots")
     # Once for all slots: to hash all features again for each of 50 would keep other requests waiting.
     candidates, context = _candidates(bandit, body.actions), _context(bandit, body.context_features)
+    if len(body.slots) > len(body.actions):
+        raise Invalid("must not be more than the actions", path=("slots",))
     requests = []
     for number, slot in enumerate(body.slots):
         if slot.baseline_action not in candidates:
@@ -149,7 +151,8 @@ async def rank_slots(
         # First, since a holdout that serves the caller's candidates serves the first.
         ordered = {slot.baseline_action: candidates[slot.baseline_action], **candidates}
         # In a namespace of its own, so that a field of a slot is none of the context.
-        slot_context = _context(bandit, [{"slot": features} for features in slot.features or []])
+        features = [{"slot": each} for each in slot.features or []]
+        slot_context = _context(bandit, features, "slots", number, "features")
         requests.append(
             {
                 **_choice(ordered, excluded, [a + b for a, b in zip(context, slot_context, strict=True)]),
@@ -171,7 +174,7 @@ async def rank_slots(
     return reply(RankSlotsAnswer(slots, event_id), 201)
 
 
-@post("/events/{event_id}/reward")
+@post("/events/{event_id:path}/reward")
 async def reward(
     event_id: str, body: RewardBody, request: Request, personalizer_bandit: Provided[ServedBandit]
 ) -> Response:
@@ -180,7 +183,7 @@ async def reward(
     return await _reward(request, bandit, {identifier(event_id): body.value})
 
 
-@post("/multislot/events/{event_id}/reward")
+@post("/multislot/events/{event_id:path}/reward")
 async def reward_slots(
     event_id: str, body: SlotRewardsBody, request: Request, personalizer_bandit: Provided[ServedBandit]
 ) -> Response:
@@ -190,14 +193,14 @@ async def reward_slots(
     return await _reward(request, bandit, values)
 
 
-@post("/events/{event_id}/activate")
+@post("/events/{event_id:path}/activate")
 async def activate(event_id: str, request: Request, personalizer_bandit: Provided[ServedBandit]) -> Response:
     """Say that the action of an event was shown."""
     bandit = await personalizer_bandit.of(request)
     return await _activate(request, bandit, [identifier(event_id)])
 
 
-@post("/multislot/events/{event_id}/activate")
+@post("/multislot/events/{event_id:path}/activate")
 async def activate_slots(
     event_id: str,
     request: Request,
@@ -246,16 +249,18 @@ def _of_receipt(receipt: Any) -> Response:
 def _candidates(bandit: Bandit, actions: Sequence[ActionBody]) -> Mapping[str, Mapping[str, Any]]:
     """The actions as candidates of a choice, by their ids, in order. Raises Invalid: two have one id."""
     _each_once([action.id for action in actions], "actions")
-    size = bandit.catalogue.dim
-    return {
-        action.id: {"id": identifier(action.id), "features": hashed(action.features, size)}
-        for action in actions
-    }
+    candidates = {}
+    for number, action in enumerate(actions):
+        with within(("actions", number, "features")):
+            features = hashed(action.features, bandit.catalogue.dim)
+        candidates[action.id] = {"id": identifier(action.id), "features": features}
+    return candidates
 
 
-def _context(bandit: Bandit, features: Features | None) -> list[float]:
+def _context(bandit: Bandit, features: Features | None, *path: str | int) -> list[float]:
     """The numbers of a context; none of a bandit without one."""
-    return [] if bandit.context is None else hashed(features or [], bandit.context.encoding.dim)
+    with within(path or ("contextFeatures",)):
+        return [] if bandit.context is None else hashed(features or [], bandit.context.encoding.dim)
 
 
 def _choice(
@@ -299,10 +304,10 @@ class PersonalizerCalls(Routes):
         for path, scope in (
             ("/rank", "choose"),
             ("/multislot/rank", "choose"),
-            ("/events/{event_id}/reward", "reward"),
-            ("/events/{event_id}/activate", "reward"),
-            ("/multislot/events/{event_id}/reward", "reward"),
-            ("/multislot/events/{event_id}/activate", "reward"),
+            ("/events/{event_id:path}/reward", "reward"),
+            ("/events/{event_id:path}/activate", "reward"),
+            ("/multislot/events/{event_id:path}/reward", "reward"),
+            ("/multislot/events/{event_id:path}/activate", "reward"),
         )
     }
 

@@ -16,13 +16,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from shortlist_service.errors import Invalid
+
 MOST_NUMBER = 1e300  # of a feature: JSON has integers that no double can be
 
 
 def hashed(features: Sequence[Mapping[str, Any]], count: int) -> list[float]:
     """``count`` numbers of the features. Their squared length is at most the number of namespaces.
 
-    Cost: a hash for each value in ``features``.
+    Raises Invalid: a number is NaN or infinite. Cost: a hash for each value in ``features``.
     """
     by_namespace: dict[str, list[float]] = {}
     for one in features:
@@ -51,5 +53,7 @@ def _weights(name: str, value: Any) -> Iterator[tuple[str, float]]:
     elif isinstance(value, str | bool):
         yield f"{name}={str(value).lower() if isinstance(value, bool) else value}", 1.0
     elif isinstance(value, int | float):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Invalid("a number of the features must be finite")
         size = math.log1p(min(abs(value), MOST_NUMBER))
         yield name, size if value > 0 else -size

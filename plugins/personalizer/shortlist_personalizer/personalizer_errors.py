@@ -40,10 +40,12 @@ class ErrorAnswer(Answer, frozen=True):
 
 def response_of(problem: Problem) -> Response:
     """The answer of a call whose problem document is ``problem``."""
-    # Personalizer answers 400 to every request that is wrong in itself.
-    status = 400 if problem.status in {413, 415, 422} else problem.status
+    # Personalizer answers 400 to every request that it cannot do; its only 409 is of a model that fails.
+    status = 400 if problem.status in {409, 413, 415, 422} else problem.status
     target = _target(problem.errors[0].loc) if problem.errors else None
-    detail = ErrorDetail(_CODES.get(status, "BadRequest"), problem.detail, target)
+    # In place of the detail, which has the name of our field.
+    message = f"{target}: {problem.errors[0].message}" if target else problem.detail
+    detail = ErrorDetail(_CODES.get(status, "BadRequest"), message.replace("event_id", "eventId"), target)
     return Response(encoded(ErrorAnswer(detail)), status, media_type="application/json")
 
 
@@ -53,6 +55,8 @@ def refuse(error: ShortlistError | InvalidArgument, method: str) -> Response:  #
 
 
 def _target(path: Sequence[str | int]) -> str | None:
+    if path[-1] == "event_id":
+        return "eventId"  # of a slot too: a client has one of all slots
     target = ""
     for part in path[1:]:  # the first says which part of the request it is
         if isinstance(part, int):

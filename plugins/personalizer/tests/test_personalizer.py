@@ -1,6 +1,7 @@
 """Personalizer's API over http, by the published clients as they are, and by hand."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,6 +169,8 @@ WRONG_RANKS = [
             {"actions": [{"id": "a", "features": {}}]},
             {"actions": [{"id": "a", "features": ["x"]}]},
             {"actions": [{"id": "a", "features": [None]}]},
+            {"actions": [{"id": "a", "features": [{"x": [1, {"y": math.inf}]}]}]},
+            {**RANK, "contextFeatures": [{"hour": math.nan}]},
             {"actions": [{"id": "a", "features": []}, {"id": "a", "features": []}]},
             {"actions": [{"id": f"a{number}", "features": []} for number in range(51)]},
             {**RANK, "contextFeatures": {}},
@@ -193,8 +196,9 @@ WRONG_SLOTS = [
     {"actions": ACTIONS, "slots": [{"id": "s", "baselineAction": "pasta"}] * 2},
     {"actions": ACTIONS, "slots": [{"id": "s", "baselineAction": "pasta", "excludedActions": ["nobody"]}]},
     {"actions": ACTIONS, "slots": [{"id": "s", "baselineAction": "pasta", "features": [4]}]},
+    {"actions": ACTIONS, "slots": [{"id": f"s{n}", "baselineAction": "pasta"} for n in range(4)]},
 ]
-WRONG_REWARDS = [{}, {"value": None}, {"value": "1"}, {"value": 1e400}, {"value": 1e30}, [], 1]
+WRONG_REWARDS = [{}, [], 1, *({"value": each} for each in (None, "1", math.inf, math.nan, 1e30))]
 
 
 def test_init_says_where_the_service_was_started_before_the_package_came(tmp_path: Path):
@@ -245,6 +249,14 @@ def test_malformed_bodies_get_personalizers_errors_and_change_nothing(server: Se
         content = json.dumps(body).encode()
         answers.append(server.http.post("/events/again/reward", content=content))
     answers.append(server.http.post("/multislot/events/again/reward", json={"reward": []}))
+    slots = {**RANK, "slots": [{"id": "s", "baselineAction": "pasta"}], "eventId": "of/two"}
+    for path, body in (("/rank", {**RANK, "eventId": "of/two"}), ("/multislot/rank", slots)):
+        assert server.http.post(path, json=body).status_code == 201
+        answers.append(server.http.post(path, json={**body, "contextFeatures": []}))
+        error = answers[-1].json()["error"]
+        assert error["target"] == "eventId"
+        assert error["message"].startswith("eventId: this eventId was sent before")
+    assert server.http.post("/events/of%2Ftwo/reward", json={"value": 0.0}).status_code == 204
     for answer in answers:
         assert answer.status_code == 400, answer.text
         error = answer.json()["error"]
