@@ -31,6 +31,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``key``         the key of the learner; None: of a global bandit
     ``k``           number of arms, pinned ones included
     ``exclude``     ids of arms that are not eligible
+    ``shown``       ids of arms shown by earlier requests of the batch, not eligible either
     ``event_id``    the same request for the same event of a key gets the same choice again
     ``seed``        of the draws; None: another one each time
     ``activate``    False: the decision is deferred, and can be rewarded after its activation
@@ -50,6 +51,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     k: int = 1
     exclude: Sequence[str] = ()
+    shown: Sequence[str] = ()
     event_id: str | None = None
     seed: int | None = None
     activate: bool = True
@@ -69,6 +71,11 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         """The name of its event in the store: events with a pass are separate for each visitor."""
         return None if self.event_id is None else event_name(self.event_id, self.owner)
 
+    @property
+    def all_excluded(self) -> Sequence[str]:
+        """The ids of ``exclude`` and ``shown``."""
+        return [*self.exclude, *self.shown]
+
     def without(self, shown: Sequence[str]) -> ChooseRequest:
         """The request for other arms than these. A pin of one of them is left out, and the policy chooses for
         its place, as for a pin refused by a quota or a cap.
@@ -78,7 +85,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         rules, pins = self.rules, [pin for pin in self.rules.pins if pin.arm not in shown]
         if len(pins) < len(rules.pins):
             rules = replace(rules, pins=pins)
-        return msgspec.structs.replace(self, exclude=[*self.exclude, *shown], rules=rules)
+        return msgspec.structs.replace(self, shown=list(shown), rules=rules)
 
     @classmethod
     def of(
@@ -147,14 +154,14 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def logged(self) -> bytes | None:
         """The part of the request in the decision log: the inverse of ``of``, as in ``LogPart``."""
-        is_plain = self.k == 1 and not self.exclude and self.event_id is None
+        is_plain = self.k == 1 and not self.exclude and not self.shown and self.event_id is None
         if is_plain and self.arms is None and self.arm_filter is None and self.rules is NO_RULES:
             return None  # as ``asked_bytes`` finds too, of most requests
         diverse = self.rules.diverse
         return asked_bytes(
             LoggedRequest(
                 k=self.k,
-                exclude=list(self.exclude),
+                exclude=list(self.all_excluded),
                 event_id=self.event_id,
                 arms=None if self.arms is None else list(self.arms),
                 filter=None if self.arm_filter is None else dict(self.arm_filter.document),
@@ -173,7 +180,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         """
         asked: tuple[object, ...] = (
             self.k,
-            sorted(self.exclude),
+            sorted(self.all_excluded),
             self.seed,
             self.activate,
             self.arms,

@@ -73,6 +73,11 @@ async def test_no_row_shows_what_one_before_it_shows_whatever_its_catalogue(api:
     same = (await api.ok("POST", "/v1/bandits/new/choose/batch", batch))["results"]
     assert [len(ids(choice)) for choice in same] == [12, 12, FILMS - 24]
     assert len({arm for choice in same for arm in ids(choice)}) == FILMS
+    batch["requests"].append({"k": 1})
+    problem = await api.refused("POST", "/v1/bandits/new/choose/batch", batch, status=409, code="no_arms")
+    assert problem["detail"].endswith(
+        "distinct leaves none, since the requests before it show all that are left"
+    )
     rewards = [
         {"decision": choice["decision"], "arm": ids(choice)[0], "value": 1.0} for choice in (*rows, *same)
     ]

@@ -16,13 +16,20 @@ from app.selection.request import ChooseRequest
 from app.serving.constraints.base import Constraint, ConstraintRow
 from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.quotas import QuotaConstraint
-from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
+from app.serving.constraints.requested import (
+    AtMostRules,
+    DistinctRows,
+    Exclusions,
+    Filters,
+    Pins,
+)
 
 STATELESS: Sequence[ConstraintRow] = (
     ConstraintRow(
         Filters(), lambda choice, bandit: choice.arm_filter is not None or bandit.arm_filter is not None
     ),
     ConstraintRow(Exclusions(), lambda choice, _: bool(choice.exclude)),
+    ConstraintRow(DistinctRows(), lambda choice, _: bool(choice.shown)),
     ConstraintRow(AtMostRules(), lambda choice, _: bool(choice.rules.at_most)),
 )
 """Those that need nothing of the process: evaluations ask them too."""

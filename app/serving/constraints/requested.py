@@ -2,6 +2,7 @@
 
     filter      of the bandit and of the request: an arm is eligible if both let it in
     exclude     ids of arms which are not eligible
+    distinct    ids of arms which earlier requests of the batch show: not eligible either
     at_most     a rule of the request: at most so many arms of its list share a value of a field
     pin         a rule of the request: an arm stands at a place of the list
 
@@ -41,6 +42,16 @@ class Exclusions(Constraint):
 
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         return View(exclude=choice.exclude)
+
+
+class DistinctRows(Constraint):
+    """Arms shown by earlier requests of a batch with ``distinct``."""
+
+    is_in_row = True
+    leaves_none = "distinct leaves none, since the requests before it show all that are left"
+
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
+        return View(exclude=choice.shown)
 
 
 class AtMostRules(Constraint):
