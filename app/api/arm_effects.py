@@ -14,6 +14,7 @@ from app.api.strict_json import JSON, Provided, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.served_bandits import Bandits
 from app.catalogues.catalogues import Catalogues
+from app.learners.learned_priors import LearnedPriors
 from app.learners.served_effects import Order, ServedEffects, item_of, items_of, ordered, summary_of
 from app.platform.cursors import decode_cursor, encode_cursor, foreign, number_in
 from app.platform.errors import NotFound
@@ -48,7 +49,7 @@ class SignalSpreadView(BaseModel):
     """The spread and noise of one signal; for the fields see the whole."""
 
     spread: float
-    noise: float
+    noise: float | None
 
 
 class AgeView(BaseModel):
@@ -62,9 +63,11 @@ class AgeView(BaseModel):
 class ArmEffectsView(BaseModel):
     """The effects of arms with rewards. ``version``: 0 while nothing is found; then ``spread`` is 0, without
     items. ``spread``: the standard deviation of the effects of all arms. ``noise``: of one reward about its
-    expectation. ``rewards``: number of decisions in the fit, of ``arms`` arms. ``places``: how likely the arm
-    at each place of a list is looked at, beside the first one; null where not learned, for the reason in
-    ``places_note``. ``ages``: what the age of an arm adds, up to the oldest rewarded age.
+    expectation; null until some arm has two. ``rewards``: number of decisions in the fit, of ``arms`` arms.
+    ``places``: how likely the arm at each place of a list is looked at: learned, beside the first one, or as
+    stated; null where neither. ``places_note``: why they are not learned. ``ages``: what the age of an arm
+    adds, up to the oldest rewarded age; empty while no age adds anything to a choice, as after a move until
+    the next fit.
     """
 
     version: int
@@ -92,6 +95,7 @@ async def arm_effects(
     bandits: Provided[Bandits],
     catalogues: Provided[Catalogues],
     effects: Provided[ServedEffects],
+    priors: Provided[LearnedPriors],
     *,
     order: Annotated[Order, Query()] = "largest",
     cursor: Cursor = None,
@@ -102,7 +106,7 @@ async def arm_effects(
     404 of a bandit without effects. A next page is of the version of the first, if still kept. Deleted arms
     are left out: a page may have fewer items than ``limit``.
     """
-    owner = _with_effects(await bandits.get(bandit))
+    owner = await priors.serving(_with_effects(await bandits.get(bandit)))
     version = await effects.newest(owner.uid)
     start = 0
     if cursor is not None:

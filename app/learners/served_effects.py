@@ -10,7 +10,7 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.effect_version import EffectVersion, bytes_to_record, version_of
-from app.bandits.settings import AUTO
+from app.bandits.settings import AUTO, PositionRule
 from app.learners.newest_versions import NewestVersions
 from app.platform.pools import LEARNERS
 from shortlist.linear import ages
@@ -63,8 +63,8 @@ def ordered(bandit: Bandit, version: EffectVersion, order: Order) -> Rows:
 
 
 def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, object]:
-    """The public values of a version, by name, without its arms."""
-    of_places = {**_places_of(bandit, version), "ages": _ages_of(version)}
+    """The public values of a version, by name, without its arms. ``bandit``: as served with its prior."""
+    of_places = {**_places_of(bandit, version), "ages": _ages_of(bandit, version)}
     if version is None or version.record.space != bandit.record.space:
         return {"version": 0, "spread": 0.0, "noise": None, "rewards": 0, "arms": 0, **of_places}
     record, squares = version.record, weights_of(bandit, version) ** 2
@@ -72,25 +72,33 @@ def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, objec
         **of_places,
         "version": version.shown_number,
         "spread": float(np.sqrt(squares @ record.variances)),
-        "noise": float(np.sqrt(squares @ record.noises)),
+        "noise": _known_noise(float(squares @ record.noises)),
         "rewards": record.decisions,
         "arms": len(version.names),
     }
     if bandit.record.signals is not None:
         names = list(bandit.record.signals)
         answer["signals"] = {
-            name: {"spread": float(np.sqrt(variance)), "noise": float(np.sqrt(noise))}
+            name: {"spread": float(np.sqrt(variance)), "noise": _known_noise(noise)}
             for name, variance, noise in zip(names, record.variances, record.noises, strict=False)
         }
     return answer
 
 
+def _known_noise(variance: float) -> float | None:
+    """The noise of this variance; None: no arm has two rewards, which alone tell."""
+    return float(np.sqrt(variance)) or None
+
+
 def _places_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, object]:
     """The probability of a look at each place of a list, as far as lists of the bandit have gone; or a note
-    why not.
+    why not. Stated ones, with a note.
     """
     fit = None if version is None else version.record.places
-    if bandit.record.position != AUTO:
+    rule = bandit.record.position
+    if isinstance(rule, PositionRule):
+        return {"places": rule.examination, "places_note": "as the position of the bandit states"}
+    if rule != AUTO:
         return {"places": None, "places_note": 'the position of the bandit is not "auto"'}
     if bandit.record.reward.allows_negative or (fit is not None and fit.is_below):
         return {"places": None, "places_note": "rewards may be less than 0"}
@@ -104,9 +112,13 @@ def _places_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, objec
     return {"places": fit.p[:shown], "places_note": None}
 
 
-def _ages_of(version: EffectVersion | None) -> Sequence[dict[str, float]]:
-    """What the age of an arm adds, from each age on up to the oldest that was rewarded."""
-    if version is None or version.record.ages is None:
+def _ages_of(bandit: Bandit, version: EffectVersion | None) -> Sequence[dict[str, float]]:
+    """What the age of an arm adds, from each age on up to the oldest that was rewarded.
+
+    None where it is not served: after a move until the next fit, and while there is no learned prior.
+    """
+    is_served = version is not None and bandit.learns_effects and version.record.space == bandit.record.space
+    if version is None or version.record.ages is None or not is_served:
         return []
     fit = version.record.ages
     oldest = max((age for age, count in enumerate(fit.n) if count), default=-1)

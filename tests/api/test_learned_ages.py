@@ -243,6 +243,8 @@ async def test_ages_stay_when_a_bandit_moves_and_so_do_the_times_of_arms(api: Ap
     old, new = await times(api, "c"), await times(api, "new")
     assert {arm: new[arm] for arm in old} == old
     assert new["more"] > max(old.values())
+    found = await api.ok("GET", PATH)  # of a fit since, or what is served until the next one: nothing
+    assert found["version"] or (found["ages"], found["noise"]) == ([], None)
     assert (await shown(api))["ages"] == before
     await play(api, range(40, 44))
     await wait_until(lambda: are_served_by_age(api), what="the times of the arms are read")

@@ -268,7 +268,7 @@ async def test_it_is_changed_to_stated_places_and_back_while_rewards_are_under_w
     stated = {"examination": [1.0, 0.5]}
     assert (await api.ok("PATCH", BANDIT, {"position": stated}))["position"] == stated
     found = await shown(api)
-    assert (found["places"], found["places_note"]) == (None, 'the position of the bandit is not "auto"')
+    assert (found["places"], found["places_note"]) == ([1.0, 0.5], "as the position of the bandit states")
     choice = await api.choose("b", key="u0", k=3)
     weight = examined_at(decision_of(raw_of(choice["decision"])).places, 1)[1]
     for each in (under_way, choice):

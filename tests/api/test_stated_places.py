@@ -39,7 +39,7 @@ async def test_weights_are_measured_while_stated_probabilities_hold(api: Api):
     assert places_in(first[0]) == [(p, 1.0) for p in STATED]
     numbers = await place_numbers(api, first)
     found = await shown(api)
-    assert (found["places"], found["places_note"]) == (None, 'the position of the bandit is not "auto"')
+    assert (found["places"], found["places_note"]) == (STATED, "as the position of the bandit states")
     more = await play(api, 8, seed=1)
     both = places_in(more[0])
     assert [p for p, _ in both] == STATED

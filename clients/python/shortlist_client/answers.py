@@ -1272,7 +1272,7 @@ class SignalSpread:
     """The spread and noise of one signal; for the fields see the whole."""
 
     spread: float
-    noise: float
+    noise: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1310,10 +1310,11 @@ class Age:
 class ArmEffects:
     """The effects of arms with rewards. ``version``: 0 while nothing is found; then ``spread`` is 0,
     without items. ``spread``: the standard deviation of the effects of all arms. ``noise``: of one
-    reward about its expectation. ``rewards``: number of decisions in the fit, of ``arms`` arms.
-    ``places``: how likely the arm at each place of a list is looked at, beside the first one; None where
-    not learned, for the reason in ``places_note``. ``ages``: what the age of an arm adds, up to the
-    oldest rewarded age.
+    reward about its expectation; None until some arm has two. ``rewards``: number of decisions in the
+    fit, of ``arms`` arms. ``places``: how likely the arm at each place of a list is looked at: learned,
+    beside the first one, or as stated; None where neither. ``places_note``: why they are not learned.
+    ``ages``: what the age of an arm adds, up to the oldest rewarded age; empty while no age adds
+    anything to a choice, as after a move until the next fit.
     """
 
     version: int
