@@ -15,22 +15,23 @@ from app.api.guard import check_catalogue, key_name, key_of
 from app.api.moves import MoveStatusView
 from app.api.problems import problems
 from app.api.resource_changes import as_json, check, if_match, merged, patch_model
-from app.api.strict_json import IN_TURN, Provided, StrictModel, invalid, json_router, reply
+from app.api.strict_json import Provided, StrictModel, invalid, json_router, reply
 from app.bandits.bandit import Bandit, UsedScales
-from app.bandits.completion import default_prior, no_arm_effects, no_learned_places
+from app.bandits.completion import default_prior, no_arm_effects
 from app.bandits.record_settings import FIXED, OF_POLICIES, settings_of
 from app.bandits.served_bandits import Bandits
 from app.bandits.settings import (
-    ABSENT_POSITION,
     AUTO,
     GONE,
     HALF_LIFE_RULE,
+    POSITION_RULE,
     RIDGE_OF_THEORY,
     BanditRecord,
     BanditSettings,
     HalfLife,
     HalfLives,
     PositionRule,
+    no_learned_places,
 )
 from app.bandits.versions import BanditVersion, etag_of
 from app.filters.overview import no_arm_has
@@ -47,13 +48,7 @@ if TYPE_CHECKING:
     PolicyName = str
 else:
     PolicyName = Literal[tuple(POLICIES)]
-FIELDS = fields_of(BanditSettings) | {
-    "policy": (PolicyName, ...),
-    "position": (
-        Annotated[Annotated[Literal["auto"] | PositionRule, IN_TURN] | None, ABSENT_POSITION],
-        None,
-    ),
-}
+FIELDS = fields_of(BanditSettings) | {"policy": (PolicyName, ...)}
 
 
 class _Settings(StrictModel):
@@ -89,7 +84,7 @@ else:
     HalfLivesPatch = patch_model("HalfLivesPatch", fields_of(HalfLives), HalfLives.__doc__)
     half_life_s = Annotated[HalfLife | HalfLivesPatch | None, HALF_LIFE_RULE]
     PositionPatch = patch_model("PositionRulePatch", fields_of(PositionRule), PositionRule.__doc__)
-    position = Annotated[Literal["auto"] | PositionPatch, IN_TURN] | None
+    position = Annotated[Literal["auto"] | PositionPatch | None, POSITION_RULE]
     patched = FIELDS | {"half_life_s": (half_life_s, None), "position": (position, None)}
     BanditPatch = patch_model("BanditPatch", patched, BanditSettings.__doc__, base=_Settings)
     given = {name: (hint, ...) for name, (hint, _) in FIELDS.items()}

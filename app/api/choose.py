@@ -16,7 +16,7 @@ from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
 from app.api.guard import check_bandit, check_scope, key_of
 from app.api.problems import Problem, document_of, problems
 from app.api.rate_limits import Rates
-from app.api.strict_json import IN_TURN, SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.api.strict_json import SEVERAL_CALLS, InTurn, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.served_bandits import Bandits
 from app.catalogues.arms import Arm
@@ -58,7 +58,7 @@ class CandidateBody(StrictModel):
 
 OF_OWN_ARMS = ("features", "metadata")
 BESIDE_IDS = (*OF_OWN_ARMS, "tags", "match")
-Candidate = Annotated[Identifier | CandidateBody, IN_TURN]
+Candidate = Annotated[Identifier | CandidateBody, InTurn('an id, or an object as {"id": "a"}')]
 
 
 class ChooseItem(StrictModel):

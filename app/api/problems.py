@@ -21,6 +21,7 @@ from app.platform.plugins import is_loaded
 from shortlist.errors import InvalidArgument
 
 PROBLEM = "application/problem+json"
+_QUOTED = re.compile(r'"[^"]*"')
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid"}
 # Calls of packages that come with the service: where one is not loaded, their 404 names it.
 _OF_PACKAGES = {
@@ -168,7 +169,9 @@ def _detail_of(error: ShortlistError) -> str:
         names = [str(name) for name in error.errors[0][0] if not isinstance(name, Part)]
         field = ".".join(names)
         # The last name of a nested field does not tell which one it is: many are called `id`.
-        is_named = field in error.detail if len(names) > 1 else field in re.findall(r"\w+", error.detail)
+        # What stands in quotes is a value: "auto" is one of many fields, and the name of one.
+        words = re.findall(r"\w+", _QUOTED.sub("", error.detail))
+        is_named = field in error.detail if len(names) > 1 else field in words
         if names and not is_named:
             return f"{field}: {error.detail}"
     return error.detail

@@ -1,4 +1,4 @@
-"""POST /v1/rewards and /v1/decisions/activate, and the answer of all writes to the reward log."""
+"""POST /v1/rewards and /v1/activations, and the answer of all writes to the reward log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from app.api.fields import Identifier, Token, Value
 from app.api.guard import access_of
 from app.api.request_limits import MAX_BATCH, MAX_BODY_BYTES, MAX_REWARDS
-from app.api.strict_json import IN_TURN, SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.api.strict_json import SEVERAL_CALLS, InTurn, Provided, StrictModel, json_router, reply
 from app.platform.documents import Answer
 from app.rewards.decisions import Decisions
 from app.rewards.events import Event
@@ -129,6 +129,12 @@ async def reward(
     return await receipt_reply(rewards, await rewards.reward(items, access_of(request)), wait)
 
 
+TokenOrDecision = Annotated[
+    Token | DecisionItem,
+    InTurn("a token, or an object with decision, or with bandit and event_id"),
+]
+
+
 class ActivationsBody(StrictModel):
     """Tokens, or events that decisions were made for."""
 
@@ -136,9 +142,7 @@ class ActivationsBody(StrictModel):
     instead: ClassVar[str] = SEVERAL_CALLS
     long_list: ClassVar[str] = "decisions"
 
-    decisions: Annotated[
-        list[Annotated[Token | DecisionItem, IN_TURN]], Field(min_length=1, max_length=MAX_BATCH)
-    ]
+    decisions: Annotated[list[TokenOrDecision], Field(min_length=1, max_length=MAX_BATCH)]
 
 
 class ActivationView(Answer, frozen=True):
@@ -149,7 +153,8 @@ class ActivationView(Answer, frozen=True):
     rejected: list[RejectedView]
 
 
-@router.post("/activations", include_in_schema=False)  # the same by the name that goes with /rewards
+# by the name that goes with /rewards, and by that of before
+@router.post("/activations", tags=["rewards"], response_model=ActivationView)
 @router.post("/decisions/activate", tags=["choices"], response_model=ActivationView)
 async def activate(body: ActivationsBody, request: Request, decisions: Provided[Decisions]) -> ActivationView:
     """Say that decisions made with ``"activate": false`` were shown: from now on rewards count."""

@@ -56,7 +56,7 @@ LARGE_BODY_BYTES = 2**16
 # Of a larger one: of a list, or of an item of the long list; of an object.
 MAX_PART_BYTES, MAX_OBJECT_BYTES = 2**21, 2**18
 DIGITS = 18  # of a content-length; more digits could take Python long to read
-_KIND = "\0"  # begins the name of a kind of a union, and that of no field
+_KIND = "\0"  # begins the words of ``InTurn``, and the name of no field
 _WRONG_KINDS = frozenset({"string_type", "model_type"})
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _SMALL = re.compile(r"\b0\.0{6,}\d+")
@@ -100,18 +100,20 @@ class StrictModel(BaseModel):
     undivided: ClassVar[str | None] = None
 
 
+@dataclass(frozen=True)
 class InTurn:
-    """Marks a union: a value is of the first possible kind. A third of the time of pydantic's own way; and
-    the names of kinds are no parts of paths.
+    """Marks a union of an object and a string: a value is of the first possible kind. A third of the time of
+    pydantic's own way; and the names of kinds are no parts of paths.
+
+    ``kinds``: all of them in words, for the message about a value of another kind.
     """
+
+    kinds: str
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema: Any = handler(source)
-        kinds = [(kind, f"{_KIND}{number}") for number, kind in enumerate(schema["choices"])]
+        kinds = [(kind, _KIND + self.kinds) for kind in schema["choices"]]
         return {**schema, "mode": "left_to_right", "choices": kinds}
-
-
-IN_TURN = InTurn()
 
 
 def numeral(pattern: str, message: str) -> BeforeValidator:
@@ -173,19 +175,17 @@ def invalid(
 def _of_kinds_sent(errors: list[ErrorDetails]) -> list[ErrorDetails]:
     """The errors without those about other kinds than the sent one."""
     sent, of_others = list[ErrorDetails](), dict[tuple[int | str, ...], ErrorDetails]()
-    places, inside = set[tuple[int | str, ...]](), set[tuple[int | str, ...]]()
+    places = set[tuple[int | str, ...]]()
     for item in errors:
         loc = item["loc"]
         kinds = [at for at, part in enumerate(loc) if isinstance(part, str) and part.startswith(_KIND)]
         if kinds and kinds[-1] == len(loc) - 1 and item["type"] in _WRONG_KINDS:
+            item["msg"] = f"must be {str(loc[-1]).removeprefix(_KIND)}"
             of_others.setdefault(loc[:-1], item)
             continue
         sent.append(item)
         places.update(loc[:at] for at in kinds)
-        inside.update(loc[:at] for at in kinds if at + 1 < len(loc))
-    # A wrong word may have been meant for one of those listed; an object was not, and its fields say more.
-    told = [item for item in sent if item["type"] != "literal_error" or item["loc"][:-1] not in inside]
-    return [*told, *(item for location, item in of_others.items() if location not in places)]
+    return [*sent, *(item for location, item in of_others.items() if location not in places)]
 
 
 def _readable(message: str) -> str:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from app.bandits import context as contexts
 from app.bandits import signals
 from app.bandits.record_settings import FIXED
-from app.bandits.settings import AUTO, BanditRecord, HalfLives
+from app.bandits.settings import AUTO, BanditRecord, HalfLives, no_learned_places
 from app.catalogues.catalogue import Catalogue
 from app.indexes.snapshot import Snapshot
 from app.platform.documents import Answer
@@ -137,15 +137,6 @@ def no_arm_effects(record: BanditRecord) -> str | None:
         "needs prior: learned; without one the effect of an arm would be what those like who were shown it, "
         "and policies of elimination have none"
     )
-
-
-def no_learned_places(record: BanditRecord) -> str | None:
-    """The reason why the bandit cannot learn the places of lists; None: it can."""
-    if record.arm_effects == "off":
-        return "needs arm_effects: auto, which say what is expected of an arm"
-    if record.signals is not None:
-        return "does not go with signals: state the examination"
-    return None
 
 
 def _no_learned_prior(record: BanditRecord) -> str | None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import InitErrorDetails
 
 from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Document
@@ -68,12 +69,24 @@ class OfPolicies:
 
 
 def must_be(text: str) -> WrapValidator:
-    """One message about a field, not one about each thing that it could be."""
+    """One message about a field, not one about each thing that it could be; but what is wrong within an
+    object or a list is told with its own path.
+    """
 
     def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         try:
             return validate(value)
-        except ValidationError:
+        except ValidationError as error:
+            # The first part of a path is the kind of the union.
+            within = [
+                InitErrorDetails(
+                    type=item["type"], loc=item["loc"][1:], input=item["input"], ctx=item.get("ctx", {})
+                )
+                for item in error.errors()
+                if len(item["loc"]) > 1
+            ]
+            if within:
+                raise ValidationError.from_exception_data(error.title, within) from None
             raise ValueError(f"must be {text}") from None
 
     return WrapValidator(check)
@@ -175,7 +188,9 @@ class HoldoutRule(Document, frozen=True, rename={"or_else": "else"}):
     share: Annotated[float, Field(ge=0, le=1)]
     serve: Annotated[
         Literal["random", "candidates"] | ServedArms,
-        must_be(f'"random", "candidates", or {{"arms": [...]}} with 1 to {MAX_K} ids, each once'),
+        must_be(
+            f'"random", "candidates", or an object as {{"arms": ["a"]}} with 1 to {MAX_K} ids, each once'
+        ),
     ] = "random"
     or_else: Literal["random", "refuse"] | None = None
 
@@ -233,8 +248,11 @@ HALF_LIFE_RULE = must_be(
     f"a number from 1 to {MAX_HALF_LIFE_S}, null, or an object with such arms and keys, as "
     '{"arms": 32400, "keys": null}'
 )
-
-ABSENT_POSITION = absent_is('"auto" where arm_effects is "auto" and there are no signals, else null')
+HALF_LIFE_OF_ONE = must_be(f"a number from 1 to {MAX_HALF_LIFE_S}, or null")
+POSITION_RULE = must_be(
+    f'"auto", null, or an object as {{"examination": [1.0, 0.6]}}, with 1 to {MAX_EXAMINATION} numbers from '
+    f"{MIN_EXAMINATION} to 1"
+)
 
 
 class HalfLives(Document, frozen=True):
@@ -242,8 +260,8 @@ class HalfLives(Document, frozen=True):
     null: it counts for ever.
     """
 
-    arms: HalfLife | None = None
-    keys: HalfLife | None = None
+    arms: Annotated[HalfLife | None, HALF_LIFE_OF_ONE] = None
+    keys: Annotated[HalfLife | None, HALF_LIFE_OF_ONE] = None
 
 
 class BanditSettings(Document, frozen=True):
@@ -343,13 +361,17 @@ class BanditSettings(Document, frozen=True):
     ] = None
     interactions: Annotated[
         Annotated[int, Field(ge=1, le=MAX_DIM)] | Literal["all"] | None,
-        must_be(f'a whole number from 1 to {MAX_DIM}, or "all"'),
+        must_be(f'a whole number from 1 to {MAX_DIM}, "all" or null'),
         Fixed("a learner has parameters for each direction"),
     ] = None
     repeats: RepeatsRule | None = None
     signals: Annotated[dict[Identifier, SignalRule], Field(min_length=1)] | None = None
     guardrails: Annotated[list[GuardrailRule], Field(max_length=MAX_GUARDRAILS)] | None = None
-    position: Annotated[Literal["auto"] | PositionRule | None, ABSENT_POSITION] = None
+    position: Annotated[
+        Literal["auto"] | PositionRule | None,
+        POSITION_RULE,
+        absent_is('"auto" where arm_effects is "auto" and there are no signals, else null'),
+    ] = None
     intercept: Annotated[
         bool,
         Fixed("a learner has a parameter for it"),
@@ -366,6 +388,15 @@ class BanditSettings(Document, frozen=True):
     match: Annotated[
         MatchRule | None, Fixed("a learner has a parameter for each of its numbers"), OfPolicies()
     ] = None
+
+
+def no_learned_places(settings: BanditSettings) -> str | None:
+    """The reason why the bandit cannot learn the places of lists; None: it can."""
+    if settings.arm_effects == "off":
+        return "needs arm_effects: auto, which say what is expected of an arm"
+    if settings.signals is not None:
+        return "does not go with signals: state the examination"
+    return None
 
 
 class BanditRecord(BanditSettings, frozen=True):
@@ -404,7 +435,7 @@ class BanditRecord(BanditSettings, frozen=True):
             return rule == AUTO
         # A token has numbers of so many places, and none of the first.
         fits_token = rule.examination[0] == 1.0 and len(rule.examination) <= MOST_LEARNED_PLACES
-        return self.weighs_places and fits_token and self.arm_effects == "auto" and self.signals is None
+        return self.weighs_places and fits_token and no_learned_places(self) is None
 
     @property
     def key_half_life_s(self) -> float | None:

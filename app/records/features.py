@@ -68,7 +68,12 @@ class ReduceRule(Document, frozen=True, omit_defaults=True):
 
 def _as_rule(document: object) -> object:
     """A number alone says ``to``."""
-    return {"to": document} if isinstance(document, int) and not isinstance(document, bool) else document
+    if isinstance(document, int) and not isinstance(document, bool):
+        return {"to": document}
+    if document is None or isinstance(document, dict | ReduceRule):
+        return document
+    kinds = f'a whole number from 1 to {MAX_REDUCED:,}, an object as {{"to": 64}}, or null'
+    raise ValueError(f"must be {kinds}")
 
 
 class EmbeddingRule(Document, frozen=True, omit_defaults=True):

@@ -454,12 +454,9 @@ WRITES = (
         },
         frozenset({"rewards.0.event_id", "rewards.0.visitor"}),  # null: then it needs a decision
     ),
-    Endpoint(
-        "POST",
-        "/v1/decisions/activate",
-        "/v1/decisions/activate",
-        {"decisions": ["TOKEN"]},
-        {"decisions": "list", "decisions.0": "text"},
+    *(
+        Endpoint("POST", path, path, {"decisions": ["TOKEN"]}, {"decisions": "list", "decisions.0": "text"})
+        for path in ("/v1/decisions/activate", "/v1/activations")
     ),
     Endpoint(
         "POST",

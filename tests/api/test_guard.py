@@ -25,7 +25,7 @@ def documented() -> list[tuple[str, str]]:
 EXPECTED = {
     "choose": {"/v1/bandits/x/choose", "/v1/bandits/x/choose/batch", "/v1/choose/batch", "/v1/slates/x/ask",
         "/v1/centers/x/ask"},
-    "reward": {"/v1/rewards", "/v1/decisions/activate"},
+    "reward": {"/v1/rewards", "/v1/decisions/activate", "/v1/activations"},
     "observe": {"/v1/bandits/x/observations", "/v1/slates/x/tell", "/v1/centers/x/tell"},
 }  # fmt: skip
 OPEN = {"/", "/healthz", "/readyz", "/docs", "/openapi.json"}

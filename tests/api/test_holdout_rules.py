@@ -234,11 +234,11 @@ async def test_a_bandit_without_a_holdout_has_no_groups(api: Api):
 IMPOSSIBLE: list[Any] = [
         ({"share": 1.5}, ["share"]), ({"share": -0.1}, ["share"]), ({"share": "0.1"}, ["share"]),
         ({"share": True}, ["share"]), ({}, ["share"]), ({"share": None}, ["share"]), (0.1, []), ([], []),
-        ({"share": 0.1, "serve": "best"}, ["serve"]), ({"share": 0.1, "serve": {}}, ["serve"]),
-        ({"share": 0.1, "serve": {"arms": []}}, ["serve"]),
-        ({"share": 0.1, "serve": {"arms": ["?"]}}, ["serve"]),
+        ({"share": 0.1, "serve": "best"}, ["serve"]), ({"share": 0.1, "serve": {}}, ["serve", "arms"]),
+        ({"share": 0.1, "serve": {"arms": []}}, ["serve", "arms"]),
+        ({"share": 0.1, "serve": {"arms": ["?"]}}, ["serve", "arms", 0]),
         ({"share": 0.1, "serve": {"arms": ["a", "a"]}}, ["serve"]), ({"share": 0.1, "of": 1}, ["of"]),
-        ({"share": 0.1, "serve": {"arms": ["a"], "x": 1}}, ["serve"]),
+        ({"share": 0.1, "serve": {"arms": ["a"], "x": 1}}, ["serve", "x"]),
         ({"share": 0.1, "serve": 1}, ["serve"]), ({"share": 0.1, "else": "policy"}, ["else"]),
     ]  # fmt: skip
 

@@ -42,9 +42,9 @@ SEEN = {
     "pass": ({"home", "coming"}, set[str]()),
 }
 FOR_PASSES = {"/v1/bandits/{bandit}/choose", "/v1/bandits/{bandit}/choose/batch", "/v1/rewards"}
-FOR_PASSES |= {"/v1/decisions/activate", "/v1/choose/batch"}
+FOR_PASSES |= {"/v1/decisions/activate", "/v1/activations", "/v1/choose/batch"}
 FOR_ALL = {"/v1/bandits", "/v1/catalogues", "/v1/rewards", "/v1/decisions/activate", "/v1/policies"}
-FOR_ALL |= {"/v1/choose/batch"}
+FOR_ALL |= {"/v1/activations", "/v1/choose/batch"}
 
 
 def bearer(name: str) -> dict[str, str]:

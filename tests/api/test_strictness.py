@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from endpoints import WRITES, Endpoint, Kind, at, create_one_of_each, fields, replaced, with_token
 
-from api_client import Api, running
+from api_client import Api, Json, running
+from openapi_document import openapi_document
 
 pytestmark = pytest.mark.anyio
 
@@ -138,6 +139,36 @@ async def test_an_unknown_field_is_refused_at_every_level(target: Target, endpoi
             place: list[str | int] = ["body", *(at(parent) if parent and name else []), shown]
             await refuse(target, endpoint, changed, place)
     assert await target.api.stored() == before
+
+
+async def test_what_is_of_no_kind_is_told_all_kinds(target: Target):
+    """Of each field that may be of several kinds, where ``true`` is of none."""
+    bandit, words = {"catalogue": "c", "policy": "sub_ts"}, {"integer": "number"}
+    asked: list[tuple[str, Json, list[str]]] = [
+        (
+            "PUT bandits/x",
+            {**bandit, "holdout": {"share": 1, "serve": True}},
+            ["random", "candidates", "object"],
+        ),
+        ("PUT bandits/x", {**bandit, "signals": {"s": {"noise": True}}}, ["number", "auto"]),
+        ("PUT catalogues/x", {"features": {"embedding": {"dim": 9, "reduce": True}}}, ["number", "object"]),
+        ("POST bandits/b/choose", {"candidates": [True]}, ["id", "object"]),
+        ("POST bandits/b/choose", {"context": True}, ["list", "object"]),
+        ("POST activations", {"decisions": [True]}, ["token", "object"]),
+        ("POST bandits/b/evaluations", {"policy": {"weights": True}}, ["object", "list", "null"]),
+    ]
+    for name, schema in openapi_document()["components"]["schemas"]["BanditBody"]["properties"].items():
+        kinds = schema.get("anyOf", [])
+        if len([kind for kind in kinds if kind.get("type") != "null"]) > 1:
+            told = [kind.get("enum") or [kind.get("const") or kind.get("type", "object")] for kind in kinds]
+            asked.append(
+                ("PUT bandits/x", {**bandit, name: True}, [words.get(w, w) for ws in told for w in ws])
+            )
+    assert len(asked) == 14
+    for call, body, said in asked:
+        method, path = call.split()
+        detail = (await target.api.refused(method, f"/v1/{path}", body))["detail"]
+        assert all(word in detail for word in said), detail
 
 
 @pytest.mark.parametrize("endpoint", [each for each in WRITES if each.method != "PATCH"], ids=str)

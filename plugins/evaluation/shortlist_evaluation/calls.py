@@ -67,7 +67,8 @@ else:
             Annotated[
                 Weights | Annotated[list[Weights], Field(min_length=1)],
                 must_be(
-                    f'weights by signal, as {{"click": 1.0}}, or a list of 1 to {MAX_WEIGHTS} such objects'
+                    f'an object of weights by signal, as {{"click": 1.0}}, a list of 1 to {MAX_WEIGHTS} such '
+                    "objects, or null"
                 ),
             ]
             | None
