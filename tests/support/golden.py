@@ -155,7 +155,7 @@ RECORDS: dict[str, type] = {
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
     "_Activation", "Job", "_Told",
-    "_Served", "Access", "ActivationView", "Agreement", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
+    "Access", "ActivationView", "Agreement", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
     "ArmsOfBehaviour", "EmbeddingHead", "JudgedLog", "JudgingTask", "LogEmbedding",
     "Bandit", "Barred",
     "Block", "Bucket", "Candidates", "Choice", "ChooseRequest", "ChosenArm",
