@@ -57,8 +57,10 @@ def server_module(name: str) -> Any:
 
 def refuse_without(name: str, parsed: argparse.Namespace) -> NoReturn:  # noqa: ARG001 - as every command
     command, package = {"export": "export --partition day"}.get(name, name), PLUGIN_COMMANDS.get(name, LAKE)
+    folder = package.split()[0].removeprefix("shortlist-")
     raise ShortlistError(
-        f"{command} needs the package {package}, installed, and not left out by {plugins.VARIABLE}"
+        f"{command} needs the package {package}: in a checkout pip install -e plugins/{folder}; "
+        f"where {plugins.VARIABLE} is set, name it there"
     )
 
 

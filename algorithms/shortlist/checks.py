@@ -34,7 +34,8 @@ def shape(name: str, given: NDArray[np.generic], expected: Sequence[int | None])
     if given.ndim != len(expected) or any(
         want is not None and have != want for have, want in zip(given.shape, expected, strict=True)
     ):
-        wanted = ", ".join("*" if n is None else str(n) for n in expected)
+        lengths = ", ".join("any" if length is None else str(length) for length in expected)
+        wanted = lengths + "," if len(expected) == 1 else lengths  # as numpy writes a shape
         raise InvalidShape(f"{name} must have shape ({wanted}), not {given.shape}", argument=name)
 
 

@@ -170,7 +170,7 @@ class Settings(BaseSettings):
     )
     accept_loss: bool = _setting(
         False,
-        "Start although the store has lost data, and record that (--accept-loss).",
+        "Start although the store has lost data, and record that.",
         when="What is lost cannot be restored: for one start.",
     )
     max_store_mb: Annotated[int | None, Field(ge=1)] = _setting(
