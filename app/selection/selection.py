@@ -78,6 +78,15 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
             arms = self.candidates if self.arm_filter is None else among(self.candidates, self.arm_filter)
         return arms if self.quotas is None else await self.quotas.eligible(arms)
 
+    async def first_rows(self, filtered: FilteredSnapshots) -> Rows:
+        """The rows of the arms that may be chosen first, besides the pinned ones. Cost: O(K)."""
+        arms = await self.eligible(filtered)
+        rows = arms.eligible(arms.rows_of(dict.fromkeys(self.exclude)))
+        if self.limits:
+            limits = Limits(self.limits, arms, arms.whole.rows_of(self.pinned))
+            rows = rows[~limits.over(rows).barred]
+        return rows
+
     @property
     def pinned(self) -> Sequence[str]:
         return [pin.arm for pin in self.pins]

@@ -57,12 +57,14 @@ class ChosenArm(Answer, frozen=True, omit_defaults=True, gc=False):
 
 class RankedCandidate(Answer, frozen=True, omit_defaults=True, gc=False):
     """``first``: the propensity of standing first, of a policy that knows propensities and of a random
-    holdout: 0 of one that is not eligible.
+    holdout: 0 of one that is not eligible. ``eligible``: false of one that filters, exclusions, rules, quotas
+    or caps leave out; absent of the others, and of pinned ones.
     """
 
     id: str
     score: float
     first: float | None = None
+    eligible: bool = True
 
 
 class Choice(Answer, frozen=True, omit_defaults=True, gc=False):

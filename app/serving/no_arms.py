@@ -8,10 +8,8 @@ import msgspec
 
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
 from app.platform.errors import NoArms
-from app.selection.list_limits import Limits
 from app.selection.selection import SelectionRequest
 from app.serving.constraints.base import Applied, combined
-from shortlist.types import NO_ROWS
 
 NONE_IS_ELIGIBLE = "no arm of the catalogue is eligible"
 
@@ -54,10 +52,6 @@ async def refusal(
 
 
 async def _is_any_left(filtered: FilteredSnapshots, request: SelectionRequest) -> bool:
-    arms = await request.eligible(filtered)
     if not request.exclude and not request.limits:
-        return arms.size > 0
-    rows = arms.eligible(arms.rows_of(dict.fromkeys(request.exclude)))
-    if request.limits:
-        rows = rows[~Limits(request.limits, arms, NO_ROWS).over(rows).barred]
-    return len(rows) > 0
+        return (await request.eligible(filtered)).size > 0
+    return len(await request.first_rows(filtered)) > 0

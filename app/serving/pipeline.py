@@ -172,9 +172,13 @@ class Pipeline:
                 first = dict(zip(propensities[0].tolist(), propensities[1].tolist(), strict=True))
         if ranker.has_propensities and (top := [pin.arm for pin in request.pins if pin.place == 1]):
             first = dict.fromkeys(all_arms.rows_of(top).tolist(), 1.0)
+        pinned = all_arms.rows_of(request.pinned)
+        allowed = {*(await request.first_rows(self._dependencies.filtered)).tolist(), *pinned.tolist()}
         order = np.lexsort((ranked.hits.rows, -ranked.hits.scores))  # equal ones as they were sent
         return [
-            RankedCandidate(all_arms.id_of(row), score, first.get(row, 0.0) if first else None)
+            RankedCandidate(
+                all_arms.id_of(row), score, first.get(row, 0.0) if first else None, row in allowed
+            )
             for row, score in zip(
                 ranked.hits.rows[order].tolist(), ranked.hits.scores[order].tolist(), strict=True
             )

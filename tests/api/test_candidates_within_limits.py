@@ -67,11 +67,14 @@ async def test_caps_count_candidates_by_their_id_and_by_their_values(shared: Api
         rule = {"most": 1, "within_s": DAY, **by}
         await shared.bandit(name, "caps", scope="per_key", repeats=rule)
         shown: list[str] = []
+        body = {"candidates": ["a0", *OWN], "key": "ann", "k": 2, "include": ["ranking"]}
         for _ in range(3):
-            answer = await shared.call(
-                "POST", f"/v1/bandits/{name}/choose", {"candidates": ["a0", *OWN], "key": "ann", "k": 2}
-            )
-            shown += ids(answer.json()) if answer.is_success else []
+            answer = await shared.call("POST", f"/v1/bandits/{name}/choose", body)
+            if answer.is_success:
+                ranking = answer.json()["ranking"]
+                left_out = [each["id"] for each in ranking if each.get("eligible") is False]
+                assert set(left_out) == set(shown) if name == "by-arm" else set(left_out) >= set(shown)
+                shown += ids(answer.json())
         assert len(shown) == len(set(shown))
         assert len(shown) == (5 if name == "by-arm" else 2)
 

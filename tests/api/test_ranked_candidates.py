@@ -140,8 +140,10 @@ async def test_first_is_within_all_that_the_request_says(taught: tuple[Api, Matr
         assert set(ranking) == set(AMONG)
         assert [ranking[arm]["first"] for arm in left] == pytest.approx(first.tolist(), rel=1e-9)
         assert ranking["a0"]["first"] == ranking["n1"]["first"] == 0
+        assert {arm for arm, each in ranking.items() if "eligible" in each} == {"a0", "n1"}
     pinned = await api.choose(policy, **body, k=2, rules={"pin": [{"arm": "a0", "place": 1}]})
     assert {each["id"] for each in pinned["ranking"] if each["first"]} == {"a0"}
+    assert [each["id"] for each in pinned["ranking"] if not each.get("eligible", True)] == ["n1"]
     path = f"/v1/bandits/{policy}/choose"
     await api.refused("POST", path, {"include": ["ranking"]}, loc=["body", "include", 0])
 

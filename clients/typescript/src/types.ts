@@ -88,6 +88,8 @@ export interface RankedCandidate {
   score: number;
   /** The propensity of standing first, where the policy knows propensities. */
   first?: number | null;
+  /** False of one that filters, exclusions, rules, quotas or caps leave out; else absent. */
+  eligible?: boolean;
 }
 
 export interface Choice {
