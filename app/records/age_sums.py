@@ -76,7 +76,8 @@ class TokenAges:
         """The bytes of some arms; b"" if the age of none is known. ``came_ms``: 0 where that is not known."""
         if not any(came_ms):
             return b""
-        parts, kept = list[bytes](), self._kept
+        parts: list[bytes] = []
+        kept = self._kept
         for came in came_ms:  # a choice pays for each line here
             from_ms, until_ms, part = kept.get(came, _NOT_KEPT)
             if not from_ms <= now_ms < until_ms:
