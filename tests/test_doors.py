@@ -17,7 +17,7 @@ from importlib import import_module
 for door in sys.argv[1:]:
     import_module(f"shortlist_service.{door}")
 from app.policies.registry import POLICIES
-assert "_by_name" not in vars(POLICIES), "policies of plug-ins are loaded"
+assert not POLICIES.is_loaded, "policies of plug-ins are loaded"
 assert "app.serving.constraints.of_plugins" not in sys.modules
 """
 

@@ -5,9 +5,8 @@ Policies of plug-ins are there, too (``platform.plugins``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from functools import cached_property
-from typing import Any
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from typing import Any, Self
 
 from app.platform import plugins
 from app.platform.errors import StartupError
@@ -45,36 +44,45 @@ def _registry() -> dict[str, Chooser]:
     return policies
 
 
-class Policies(MutableMapping[str, Chooser]):
+class Policies(dict[str, Chooser]):
     """The policies by name. A stored bandit may have a policy that is not installed here.
 
-    Plug-ins are loaded at the first look-up: their imports may import this module.
+    Plug-ins are loaded at the first look: their imports may import this module. A dictionary, since each
+    choice looks up its policy.
     """
 
-    @cached_property
-    def _by_name(self) -> dict[str, Chooser]:
-        return _registry()
+    is_loaded = False
 
-    def __getitem__(self, name: str) -> Chooser:
-        return self._by_name.get(name) or MissingPolicy(name)
+    def _load(self) -> Self:
+        if not self.is_loaded:
+            self.update(_registry())
+            self.is_loaded = True
+        return self
+
+    def __missing__(self, name: str) -> Chooser:
+        return self._load().get(name) or MissingPolicy(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._by_name
+        return dict.__contains__(self._load(), name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self._by_name.get(name, default)
-
-    def __setitem__(self, name: str, policy: Chooser) -> None:
-        self._by_name[name] = policy
-
-    def __delitem__(self, name: str) -> None:
-        del self._by_name[name]
+        return dict.get(self._load(), name, default)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._by_name)
+        return dict.__iter__(self._load())
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return dict.__len__(self._load())
+
+    # Those of a dictionary would not load.
+    def keys(self) -> KeysView[str]:  # type: ignore[override]
+        return KeysView(self)
+
+    def items(self) -> ItemsView[str, Chooser]:  # type: ignore[override]
+        return ItemsView(self)
+
+    def values(self) -> ValuesView[Chooser]:  # type: ignore[override]
+        return ValuesView(self)
 
 
 POLICIES = Policies()
