@@ -33,7 +33,7 @@ def beta(
     Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Lemma B.2, in the
     general form of Abbasi-Yadkori, Pal and Szepesvari 2011, Theorem 2 with their determinant bound.
     """
-    checks.delta(delta)
+    checks.in_range("delta", delta, above=0.0, below=1.0)  # a share: it may be below checks.MIN_DELTA
     checks.in_range("horizon", horizon, least=1)
     checks.in_range("dim", dim, least=1)
     checks.in_range("ridge", ridge, above=0.0)

@@ -302,9 +302,10 @@ async def _request(
     if body.baseline is not None:
         if body.candidates is not None:
             raise Invalid("candidates cannot be combined with baseline, which names arms", path=(WHERE,))
-        if caller is not None and caller.bandits is not None:
-            raise NotFound("there is no campaign with this id")
-        arms = await arm_list.arms_of(body.baseline)
+        with named_by("baseline"):
+            if caller is not None and caller.bandits is not None:
+                raise NotFound("there is no campaign with this id")
+            arms = await arm_list.arms_of(body.baseline)
     candidates, ranks = None, RANKING in body.include
     if body.candidates is not None:
         candidates = await _candidates(body.candidates, body.k, bandit, caller)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, StringConstraints
 
 from app.api.fields import IDENTIFIER, Cursor, Identifier, Limit, Page
 from app.api.octet_streams import OCTETS, body_or_octets, documented
-from app.api.problems import Part
+from app.api.problems import Part, problems
 from app.api.request_limits import MAX_BODY_BYTES
 from app.api.streamed_answers import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
@@ -132,7 +132,10 @@ async def list_learners(
 
 
 @router.put(
-    "/{bandit}/learners/{key}", response_model=LearnerCopyView, openapi_extra=documented(LearnerCopyBody)
+    "/{bandit}/learners/{key}",
+    response_model=LearnerCopyView,
+    responses={201: {"model": LearnerCopyView}, **problems(409)},
+    openapi_extra=documented(LearnerCopyBody),
 )
 async def put_learner(
     bandit: str,

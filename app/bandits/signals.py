@@ -87,7 +87,8 @@ def check_change(before: BanditRecord, after: BanditRecord) -> None:
         raise Conflict(message, path=("signals", gone[0]))
     if before_signals is None:
         if has:
-            raise Conflict("signals cannot be added to a bandit that learns a single reward")
+            message = "signals cannot be added to a bandit that learns a single reward"
+            raise Conflict(message, path=("signals",))
         return
     refused = [
         (

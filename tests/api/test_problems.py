@@ -128,6 +128,9 @@ async def test_what_a_body_names_and_is_not_there_is_told_from_what_the_path_nam
         ("POST", "/v1/slates", slates),
     ):
         await shared.refused(method, path, body, loc=["body", "catalogue"], **there)
+    await shared.refused("POST", "/v1/bandits/b/choose", {"baseline": "s"}, loc=["body", "baseline"], **there)
+    for gone, field in (("noise_range", "noise_std"), ("rules", "metadata")):
+        await shared.refused("POST", "/v1/slates", slates | {gone: None}, loc=["body", field])
     unknown = await shared.refused("POST", "/v1/bandits/none/move", {"catalogue": "c"}, **there)
     assert unknown["errors"] == []
 

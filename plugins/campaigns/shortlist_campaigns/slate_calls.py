@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationInfo, field_validator
 
 from shortlist_campaigns import campaign_limits as limits
 from shortlist_campaigns.campaign_settings import CampaignSettings
@@ -91,31 +91,45 @@ class SlateBody(StrictModel):
     epsilon: Scale = 0.5
     delta: Delta = 0.05
     noise_range: Scale | None = None
-    noise_std: Scale | None = None
+    noise_std: Annotated[Scale | None, Field(validate_default=True)] = None
     independent_noise: bool = False
     allocation: Literal["uniform", "g", "xy"] = "uniform"
     bound: Literal["certified", "paper"] = "certified"
     rules: SlateRulesBody | None = None
     catalogue: Identifier | None = None
-    metadata: dict[Identifier, Annotated[dict[str, Any], AfterValidator(storable)]] | None = None
+    metadata: Annotated[
+        dict[Identifier, Annotated[dict[str, Any], AfterValidator(storable)]] | None,
+        Field(validate_default=True),
+    ] = None
     seed: Seed | None = None
 
-    @model_validator(mode="after")
-    def _one_noise(self) -> SlateBody:
-        if (self.noise_range is None) == (self.noise_std is None):
+    @field_validator("noise_std")
+    @classmethod
+    def _one_noise(cls, noise_std: float | None, fields: ValidationInfo) -> float | None:
+        if "noise_range" in fields.data and (fields.data["noise_range"] is None) == (noise_std is None):
             raise ValueError("exactly one of noise_range and noise_std must be given")
-        if self.independent_noise and self.noise_range is None:
-            raise ValueError("independent_noise goes with noise_range: noise_std is that of the total")
-        return self
+        return noise_std
 
-    @model_validator(mode="after")
-    def _one_source(self) -> SlateBody:
-        sources = (self.catalogue is not None) + (self.metadata is not None)
-        if self.rules is None and sources:
+    @field_validator("independent_noise")
+    @classmethod
+    def _goes_with_range(cls, independent_noise: bool, fields: ValidationInfo) -> bool:
+        if independent_noise and fields.data.get("noise_range") is None:
+            raise ValueError("independent_noise goes with noise_range: noise_std is that of the total")
+        return independent_noise
+
+    @field_validator("metadata")
+    @classmethod
+    def _one_source(
+        cls, metadata: dict[str, dict[str, Any]] | None, fields: ValidationInfo
+    ) -> dict[str, dict[str, Any]] | None:
+        if not {"rules", "catalogue"} <= fields.data.keys():
+            return metadata
+        sources = (fields.data["catalogue"] is not None) + (metadata is not None)
+        if fields.data["rules"] is None and sources:
             raise ValueError("catalogue and metadata go with rules, which say what they are for")
-        if self.rules is not None and sources != 1:
+        if fields.data["rules"] is not None and sources != 1:
             raise ValueError("rules need exactly one of catalogue and metadata: the fields of the arms")
-        return self
+        return metadata
 
     @property
     def chosen_method(self) -> str:
