@@ -1,32 +1,36 @@
-"""`shortlist serve --workers N`: service processes that share one listening socket, and their parent.
+"""`shortlist serve --workers N`: service processes that share one listening socket, and who starts them.
 
-The parent owns the listening socket and the embedded store. It starts the processes and stops them when it
-is told to. A process that ends is started again, after a pause that doubles each time; at its first start
-only if it was killed, for else the next one would end likewise. A pair of sockets connects the parent with
-each process: the process sends one byte when it is ready, and when one side is gone the other one reads the
-end of the stream.
+The *parent* is the process that was started: it owns the embedded store. Before it starts the store, which
+takes threads, it forks the *forker*. The forker has no threads, so it can fork the service processes at any
+time: what Python has loaded is in memory once for all of them. It starts a process that ends again, after a
+pause that doubles each time; at its first start only if it was killed, for else the next one would end
+likewise.
+
+A pair of sockets connects the parent with the forker, and the forker with each process. When one side is
+gone, the other one reads the end of the stream: so all of them end with the parent.
 """
 
 from __future__ import annotations
 
-import asyncio
+import gc
 import logging
 import os
+import pickle
+import select
 import signal
 import socket
-import sys
+import threading
 import time
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NoReturn
 
-import msgspec
+import numpy as np
 import uvloop
-from pydantic import SecretStr
 from threadpoolctl import threadpool_limits
 
 from app.platform.background import leave
-from app.platform.errors import StartupError, Unavailable
+from app.platform.errors import StartupError
 from app.platform.logs import set_up_logging
 from app.platform.settings import Settings
 from server.composition import index_folder
@@ -34,170 +38,206 @@ from server.serving import GRACE_S, Server, listen, log_ready, serve_on, with_se
 
 log = logging.getLogger("shortlist")
 
-CHILD = (
-    "import sys; from server.parent_watch import end_with; end_with(int(sys.argv[2])); "
-    "from server.serving_group import serve_child; serve_child(*sys.argv[1:])"
-)
-READY = b"1"
+READY = b"1"  # from a process to the forker
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 HEALTHY_S = 10.0
 MOST_KILLED = 5  # times in a row before a process is ready; as by a system that has no memory left
 KILL_S = GRACE_S + 5.0
+STOPPING = signal.SIGTERM, signal.SIGINT
 
 
 def serve_group(settings: Settings, count: int) -> None:
     """Serve from ``count`` processes until SIGTERM or SIGINT. Raises StartupError."""
     settings.check()
     set_up_logging(settings.log_level, settings.log_format)
-    names = [worker_name(settings, number) or "" for number in range(1, count + 1)]
-    with listen(settings) as listener, with_servers(settings) as served:
+    names = [worker_name(settings, number) for number in range(1, count + 1)]
+    ours, theirs = socket.socketpair()
+    with listen(settings) as listener:
+        gc.freeze()  # a collection writes to what it looks at: it would be copied for each process
+        forker = os.fork()
+        if not forker:
+            ours.close()
+            # What the parent is told it tells the forker; a terminal's Ctrl-C reaches both.
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+            _Group(theirs, listener, names).run()
+            leave()
+    theirs.close()
+    with with_servers(settings) as served, ours:
         group_dir = index_folder(settings.data_dir, is_group=True)
-        asyncio.run(_Group(served, listener, names, group_dir).run())
+        for number in STOPPING:
+            signal.signal(number, lambda *_: ours.close())
+        with suppress(OSError):  # it was killed, or is told to stop
+            ours.sendall(pickle.dumps((served, group_dir)))
+        status = os.waitstatus_to_exitcode(os.waitpid(forker, 0)[1])
+    if status < 0:
+        raise StartupError(f"the process that starts the service processes was killed ({_name(status)})")
+    if status:
+        raise SystemExit(status)  # it has said why
     log.info("stopped")
 
 
-class _Group:
-    def __init__(
-        self, settings: Settings, listener: socket.socket, names: list[str], group_dir: Path
-    ) -> None:
-        self._group_dir = group_dir
-        self._listener = listener
-        self._settings = settings
-        self._names = names
-        self._environment = {**os.environ, **_as_environment(settings)}
-        self._processes: dict[str | int, asyncio.subprocess.Process] = {}
-        self._ready: set[int] = set()
-        self._stopping = asyncio.Event()
+@dataclass
+class _Process:
+    """A service process, one after the other. ``line`` is there while one runs."""
 
-    async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
-        outcomes = await asyncio.gather(*map(self._keep, range(len(self._names))), return_exceptions=True)
-        for failure in filter(None, outcomes):
-            raise failure
+    number: int  # from 1
+    name: str | None  # of its worker
+    pid: int = 0
+    line: socket.socket | None = None
+    born: float = 0.0
+    starts_at: float = 0.0
+    pause: float = FIRST_PAUSE_S
+    killed: int = 0
+    was_ready: bool = False
+
+
+class _Group:
+    """The service processes, in the forker. ``parent``: the line to the parent; ``names``: of workers."""
+
+    def __init__(self, parent: socket.socket, listener: socket.socket, names: list[str | None]) -> None:
+        self._parent = parent
+        self._listener = listener
+        self._processes = [_Process(number, name) for number, name in enumerate(names, 1)]
+        self._kills_at: float | None = None  # while it stops
+        self._failure: str | None = None
+
+    def run(self) -> None:
+        """Keep the processes running until the parent closes its side.
+
+        All are stopped, and StartupError is raised, if one ends by itself before it was ever ready, which the
+        next one would do as well, or is killed ``MOST_KILLED`` times.
+        """
+        try:
+            with self._parent.makefile("rb") as file:
+                self._settings, self._group_dir = pickle.load(file)  # noqa: S301 - from the parent
+        except EOFError:  # it could not start its servers
+            return
+        while True:
+            if self._kills_at is None:
+                self._start_due()
+            running = {each.line: each for each in self._processes if each.line is not None}
+            if self._kills_at is not None and not running:
+                break
+            watched = [*running, self._parent] if self._kills_at is None else [*running]
+            for line in select.select(watched, [], [], self._patience())[0]:
+                if line is self._parent:
+                    self._stop()
+                elif line.recv(1) == READY:
+                    self._note_ready(running[line])
+                else:
+                    self._note_end(running[line], line)
+            if self._kills_at is not None and time.monotonic() >= self._kills_at:
+                self._end(signal.SIGKILL)
+        if self._failure is not None:
+            raise StartupError(self._failure)
+
+    def _patience(self) -> float | None:
+        """Seconds until there is something to do without being told."""
+        waiting = [each.starts_at for each in self._processes if each.line is None]
+        at = min(waiting, default=None) if self._kills_at is None else self._kills_at
+        return None if at is None else max(0.0, at - time.monotonic())
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for process in self._processes:
+            if process.line is None and process.starts_at <= now:
+                process.born = now
+                try:
+                    self._start(process)
+                except OSError as error:  # there are too many processes, or too little memory
+                    log.error("service process %d cannot start: %s", process.number, error.strerror)  # noqa: TRY400
+                    process.starts_at = now + LONGEST_PAUSE_S
+
+    def _start(self, process: _Process) -> None:
+        ours, theirs = socket.socketpair()
+        process.pid = os.fork()
+        if not process.pid:
+            # Else the others would not read the end of the stream when the forker ends.
+            for line in (ours, self._parent, *(each.line for each in self._processes)):
+                if line is not None:
+                    line.close()
+            self._become(process, theirs)
+        theirs.close()
+        process.line = ours
+
+    def _become(self, process: _Process, line: socket.socket) -> NoReturn:
+        """Be the process. Errors of its start are raised: the command says them, and ends."""
+        threading.Thread(target=_end_with, args=(line,), daemon=True).start()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # until it serves: the forker tells it to end
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+        threadpool_limits(1)
+        np.random.seed()  # noqa: NPY002 - plug-ins may draw from it: else all processes draw the same
+
+        def ready(_server: Server) -> None:
+            log.info("service process %d is ready", process.number)
+            line.send(READY)
+
+        serving = serve_on(
+            self._settings,
+            self._listener,
+            name=process.name,
+            ready=ready,
+            group_dir=self._group_dir,
+            number=process.number,
+        )
+        uvloop.run(serving)
+        leave()
 
     def _stop(self) -> None:
-        self._stopping.set()
         self._listener.close()  # that of each process closes with it: nobody connects and waits for nothing
-        for process in self._processes.values():
-            if process.returncode is None:
-                process.terminate()
+        self._end(signal.SIGTERM)
 
-        def kill() -> None:
-            for process in self._processes.values():
-                if process.returncode is None:
-                    process.kill()
-
+    def _end(self, number: signal.Signals) -> None:
         # Later than each process's own grace: one that hangs is killed, and nothing else waits for it.
-        asyncio.get_running_loop().call_later(KILL_S, kill)
+        self._kills_at = time.monotonic() + KILL_S
+        for process in self._processes:
+            if process.line is not None:  # so it was not waited for: the number is its own
+                os.kill(process.pid, number)
 
-    async def _keep(self, number: int) -> None:
-        """Keep one process running.
-
-        All are stopped if it ends by itself before it was ever ready, which the next one would do as well, or
-        is killed ``MOST_KILLED`` times.
-        """
-        pause, killed = FIRST_PAUSE_S, 0
-        while not self._stopping.is_set():
-            born = time.monotonic()
-            status = await self._run_process(number)
-            if self._stopping.is_set():
-                return
-            if number not in self._ready:
-                killed += 1
-                # An exit of its own says what is wrong, and the next process would find the same. A kill may
-                # have been for memory that is free by now.
-                if status >= 0 or killed == MOST_KILLED:
-                    self._stop()
-                    raise StartupError(_why(number + 1, status, killed))
-            pause = FIRST_PAUSE_S if time.monotonic() - born > HEALTHY_S else pause
-            log.error("service process %d ended with status %d; starting it again", number + 1, status)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._stopping.wait()
-            pause = min(2 * pause, LONGEST_PAUSE_S)
-
-    async def _run_process(self, number: int) -> int:
-        """Run one process to its end, and return its exit status."""
-        ours, theirs = socket.socketpair()
-        with ours:
-            with theirs:
-                fds = (self._listener.fileno(), theirs.fileno())
-                words = [str(fd) for fd in fds] + [str(number + 1), self._names[number], str(self._group_dir)]
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-c", CHILD, *words, env=self._environment, pass_fds=fds
-                )
-            self._processes[number] = process
-            if self._stopping.is_set():
-                process.terminate()
-            ours.setblocking(False)
-            # It reads an end, too, if the process dies before: so nothing else has to watch its start.
-            if await asyncio.get_running_loop().sock_recv(ours, 1) == READY:
-                self._note_ready(number)
-            return await process.wait()
-
-    def _note_ready(self, number: int) -> None:
-        news = number not in self._ready
-        self._ready.add(number)
-        if news and len(self._ready) == len(self._names):
+    def _note_ready(self, process: _Process) -> None:
+        news = not process.was_ready
+        process.was_ready = True
+        if news and all(each.was_ready for each in self._processes):
             log_ready(self._listener, self._settings)
+
+    def _note_end(self, process: _Process, line: socket.socket) -> None:
+        line.close()
+        process.line = None
+        status = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
+        if self._kills_at is not None:
+            return
+        if not process.was_ready:
+            process.killed += 1
+            # An exit of its own says what is wrong, and the next process would find the same. A kill may have
+            # been for memory that is free by now.
+            if status >= 0 or process.killed == MOST_KILLED:
+                self._failure = _why(process.number, status, process.killed)
+                self._stop()
+                return
+        now = time.monotonic()
+        process.pause = FIRST_PAUSE_S if now - process.born > HEALTHY_S else process.pause
+        log.error("service process %d ended with status %d; starting it again", process.number, status)
+        process.starts_at = now + process.pause
+        process.pause = min(2 * process.pause, LONGEST_PAUSE_S)
+
+
+def _end_with(line: socket.socket) -> None:
+    """Send SIGTERM to this process once the forker is gone. Before it serves that ends it at once."""
+    with suppress(OSError):
+        line.recv(1)  # the forker sends nothing, so this returns when its side is closed
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _why(number: int, status: int, killed: int) -> str:
     """Why a process of a group never became ready. A negative status is the signal that ended it."""
     if status >= 0:
         return f"service process {number} ended at its start; it says why above"
-    name = signal.strsignal(-status) or f"signal {-status}"
     return (
-        f"service process {number} was killed {killed} times before it was ready ({name}): the log of the "
-        "system says why, often that there is too little memory for so many --workers"
+        f"service process {number} was killed {killed} times before it was ready ({_name(status)}): the log "
+        "of the system says why, often that there is too little memory for so many --workers"
     )
 
 
-def serve_child(listener: str, line: str, number: str, name: str, group_dir: str) -> NoReturn:
-    """Run one process of a group to its end.
-
-    ``listener`` and ``line`` are the file descriptors of the listening socket and of the socket to the
-    parent.
-    ``number`` counts the processes from 1, ``name`` is the worker's name or empty, ``group_dir`` their folder
-    of index files. The settings come from the environment.
-    """
-    parent = socket.socket(fileno=int(line))
-    settings = Settings()  # from the environment
-    set_up_logging(settings.log_level, settings.log_format)
-    threadpool_limits(1)
-
-    def ready(_server: Server) -> None:
-        log.info("service process %s is ready", number)
-        parent.send(READY)
-
-    try:
-        serving = serve_on(
-            settings,
-            socket.socket(fileno=int(listener)),
-            name=name or None,
-            ready=ready,
-            group_dir=Path(group_dir),
-            number=int(number),
-        )
-        uvloop.run(serving)
-    except (StartupError, Unavailable) as error:  # of a store that is away now; another try is made
-        print(f"shortlist: {error.detail}", file=sys.stderr)
-        sys.exit(1)
-    leave()
-
-
-def _as_environment(settings: Settings) -> dict[str, str]:
-    """The settings as variables from which the same settings are read."""
-    words: dict[str, str] = {}
-    # Only what was set, addresses of servers that were started among it: defaults are the child's own.
-    for name in settings.model_fields_set:
-        value = getattr(settings, name)
-        if value is None:
-            continue
-        if isinstance(value, SecretStr):
-            value = value.get_secret_value()
-        is_scalar = isinstance(value, (str, int, float, Path))
-        words[f"SHORTLIST_{name.upper()}"] = str(value) if is_scalar else msgspec.json.encode(value).decode()
-    return words
+def _name(status: int) -> str:
+    """The signal that ended a process, from its negative status."""
+    return signal.strsignal(-status) or f"signal {-status}"

@@ -5,7 +5,6 @@ import itertools
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from traffic import KEYS, Traffic
 from app.storage.embedded.server import EmbeddedServer
 from dropping_proxy import DroppingProxy
 from redis_cluster import RedisCluster
-from service_process import run, serving
+from service_process import children, run, serving
 from store_server import store_server
 from waiting import wait_until
 
@@ -210,13 +209,6 @@ async def test_a_service_on_a_cluster_of_which_a_node_is_killed(tmp_path: Path, 
         assert traffic.statuses <= {200, 202, 503}
         done = await asyncio.to_thread(run, "replay", "--check", "--redis-url", cluster.url, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-def children(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
-    command = ["ps", "-ww", "-o", "pid=,args=", "-p", ",".join(found.stdout.split()) or "0"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-    return [int(line.split()[0]) for line in lines if "serve_child" in line]
 
 
 async def test_several_processes_on_one_address(tmp_path: Path):

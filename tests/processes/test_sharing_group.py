@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,8 +17,8 @@ import httpx
 import numpy as np
 import pytest
 
-from server.serving_group import CHILD
-from service_process import Service, ShortlistProcess, environment, serving
+from examples.service import SHORTLIST
+from service_process import Service, ShortlistProcess, children, environment, forked_by, serving
 from waiting import wait_until, wait_until_sync
 
 pytestmark = pytest.mark.rest
@@ -28,15 +29,21 @@ TAGS = "red", "green", "blue"
 CATALOGUE = {"dim": DIM, "index": {"kind": "exact"}}
 
 
-def children(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-f", "-P", str(pid), "serve_child"], capture_output=True, check=False)
-    return [int(word) for word in found.stdout.split()]
-
-
-def starting(folder: Path) -> ShortlistProcess:
+def starting(folder: Path, *arguments: str) -> ShortlistProcess:
     """A group whose processes are not yet ready."""
-    words = ["serve", "--port", "0", "--data-dir", str(folder / "data"), "--workers", "2"]
+    words = ["serve", "--port", "0", "--data-dir", str(folder / "data"), "--workers", "2", *arguments]
     return ShortlistProcess(folder / "logs", words, {})
+
+
+@pytest.fixture
+def silent_store() -> Iterator[socket.socket]:
+    """A store that never answers, so that nobody becomes ready."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def url_of(store: socket.socket) -> str:
+    return f"redis://127.0.0.1:{store.getsockname()[1]}"
 
 
 async def put(service: Service, features: np.ndarray, first: int) -> None:
@@ -147,8 +154,10 @@ def test_a_process_that_is_killed_before_it_was_ever_ready_is_started_again(tmp_
         service.kill()
 
 
-def test_one_that_is_killed_again_and_again_ends_the_service_which_says_so(tmp_path: Path) -> None:
-    service = starting(tmp_path)
+def test_one_that_is_killed_again_and_again_ends_the_service_which_says_so(
+    tmp_path: Path, silent_store: socket.socket
+) -> None:
+    service = starting(tmp_path, "--redis-url", url_of(silent_store))
     try:
         while service.process.poll() is None:
             for victim in children(service.pid):
@@ -162,16 +171,17 @@ def test_one_that_is_killed_again_and_again_ends_the_service_which_says_so(tmp_p
         service.kill()
 
 
-def test_a_process_ends_with_its_parent_also_while_it_starts(tmp_path: Path) -> None:
-    """It kept the port until its start had failed or was done."""
-    ours, theirs = socket.socketpair()
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("127.0.0.1", 0)) as silent:
-        fds = listener.fileno(), theirs.fileno()
-        words = [sys.executable, "-c", CHILD, *map(str, fds), "1", "", str(tmp_path)]
-        store = f"redis://127.0.0.1:{silent.getsockname()[1]}"  # which never answers
-        own = environment(SHORTLIST_REDIS_URL=store, SHORTLIST_DATA_DIR=str(tmp_path))
-        process = subprocess.Popen(words, env=own, pass_fds=fds, stderr=subprocess.PIPE)
-        theirs.close()
-        ours.close()
-        _, errors = process.communicate()
-        assert process.returncode == -signal.SIGTERM, errors
+@pytest.mark.parametrize("is_forker", [False, True])
+def test_no_process_outlives_another_one_that_it_needs_not_even_while_it_starts(
+    tmp_path: Path, silent_store: socket.socket, is_forker: bool
+) -> None:
+    """They kept the port until their start had failed or was done."""
+    words = ["serve", "--port", "0", "--workers", "2", "--redis-url", url_of(silent_store)]
+    command = [sys.executable, "-c", SHORTLIST, *words, "--data-dir", str(tmp_path)]
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE) as process:
+        with silent_store.accept()[0]:  # a process is at its start
+            os.kill(forked_by(process.pid)[0] if is_forker else process.pid, signal.SIGKILL)
+            _, errors = process.communicate()  # which ends with the last of them
+        assert process.returncode == (2 if is_forker else -signal.SIGKILL), errors
+        assert (b"was killed (Killed)" in errors) == is_forker
+        assert b"Traceback" not in errors

@@ -108,10 +108,9 @@ class Service(ShortlistProcess):
 
     def kill(self) -> None:
         """Send SIGKILL to the service and its processes, but not to its store, and wait for the end."""
-        words = ["pgrep", "-f", "-P", str(self.pid), "serve_child"]
-        children = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
+        forked = [*forked_by(self.pid), *children(self.pid)]
         super().kill()
-        for pid in map(int, children):
+        for pid in forked:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -126,17 +125,30 @@ class Service(ShortlistProcess):
 
     def store_pid(self) -> int | None:
         """Process id of the embedded store, None while there is none."""
-        found = subprocess.run(["pgrep", "-P", str(self.pid)], capture_output=True, text=True, check=False)
-        pids = [int(word) for word in found.stdout.split()]
-        return next((pid for pid in pids if _is_server(pid)), None)
+        running = _running()
+        others = {pid: args for pid, (parent, args) in running.items() if parent == self.pid}
+        # Not the launcher, which is a Python that has not yet become the server.
+        servers = [pid for pid, args in others.items() if "launch_server" not in args]
+        return next((pid for pid in servers if others[pid] != running[self.pid][1]), None)
 
 
-def _is_server(pid: int) -> bool:
-    """Not the launcher, which is a Python that has not yet become the server."""
-    command = subprocess.run(
-        ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout
-    return "launch_server" not in command and "server" in command
+def children(pid: int) -> list[int]:
+    """The service processes of `serve --workers`: what the process forks that the service has forked."""
+    return [child for forker in forked_by(pid) for child in forked_by(forker)]
+
+
+def forked_by(pid: int) -> list[int]:
+    """Processes with the command line of their parent: a store has one of its own."""
+    running = _running()
+    return [each for each, (parent, args) in running.items() if parent == pid and args == running[pid][1]]
+
+
+def _running() -> dict[int, tuple[int, str]]:
+    """The parent and the command line of each process."""
+    words = ["ps", "-ww", "-A", "-o", "pid=,ppid=,args="]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = (line.split(maxsplit=2) for line in lines)
+    return {int(pid): (int(parent), "".join(args)) for pid, parent, *args in rows}
 
 
 @contextmanager
