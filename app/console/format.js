@@ -20,6 +20,9 @@ export const isNumber = (value) => (typeof value === "number" || value instanceo
 /** A whole number. @param {unknown} value */
 export const count = (value) => (isNumber(value) ? format({ maximumFractionDigits: 0 }).format(/** @type {any} */ (String(value))) : NONE);
 
+/** How many decisions, in words. @param {unknown} value */
+export const decisionsIn = (value) => `${count(value)} ${Number(value) === 1 ? "decision" : "decisions"}`;
+
 /** Some digits that count. @param {unknown} value @param {number} [digits] */
 export const number = (value, digits = 3) =>
   isNumber(value) ? format({ maximumSignificantDigits: digits }).format(value) : NONE;

@@ -2,7 +2,7 @@
 
 import { get, list, now, path, query } from "./api.js";
 import { address, empty, h, isPicture, link, panel, table } from "./dom.js";
-import { count, plain, signed } from "./format.js";
+import { count, decisionsIn, plain, signed } from "./format.js";
 import { fieldOf, write } from "./json.js";
 import { meanOf } from "./linear.js";
 
@@ -99,7 +99,7 @@ export async function holdoutSince(bandit, signal) {
 
 /** Of which decisions a report's numbers are, where they are not of all; "" where they are. @param {any} report */
 export function lookOf({ decisions, as_of_decisions, next_look }) {
-  return as_of_decisions < decisions ? `of the first ${count(as_of_decisions)} of ${count(decisions)} decisions, anew at ${count(next_look)}` : "";
+  return as_of_decisions < decisions ? `of the first ${count(as_of_decisions)} of ${decisionsIn(decisions)}, with new numbers at ${count(next_look)}` : "";
 }
 
 /** The lift in a word, with its interval. @param {any} bandit @param {any} lift @param {string} [look] of which decisions it is */

@@ -1,7 +1,7 @@
 // Is it better? A sentence of a bandit's report; what is wrong with it; and where bands of its rewards end.
 
 import { get, now, path } from "./api.js";
-import { count, decimal, moreOrLess, number, percent, since, span } from "./format.js";
+import { count, decimal, decisionsIn, moreOrLess, number, percent, since, span } from "./format.js";
 import { mismatch } from "./linear.js";
 import { earned } from "./measure.js";
 
@@ -37,8 +37,8 @@ export function outcome(bandit, report, from) {
   const { lift: { value, interval }, decisions } = report;
   const untold = { word: "cannot tell yet", kind: "", numbers: numbersOf(report) };
   if (!bandit.holdout) return { ...untold, word: "no holdout", sentence: "It has no holdout, so nothing tells whether it is better than something else." };
-  if (value === null && report.agreement) return { ...untold, word: "in the shadow", sentence: `Your list is shown to all, so nothing tells yet whether it is better. ${agreementOf(report)}` };
-  if (value === null) return { ...untold, sentence: `It cannot be told yet: ${decisions ? "one of the groups has no decision" : "no decision is in the log"}.` };
+  if (value === null && bandit.holdout.share >= 1 && report.agreement) return { ...untold, word: "in the shadow", sentence: `Your list is shown to all, so nothing tells yet whether it is better. ${agreementOf(report)}` };
+  if (value === null) return { ...untold, sentence: `It cannot be told yet: ${decisions ? "one of the groups has no decision" : "no decision is in the log"}. ${agreementOf(report)}`.trim() };
   const begin = since(from, now());
   const other = served(bandit);
   if (!interval) return { ...untold, sentence: `It cannot be told yet whether it is better than ${other}: ${reasonOf(report)}.` };
@@ -55,7 +55,7 @@ export function outcome(bandit, report, from) {
 }
 
 /** How far the policy would have shown what the holdout was served; "" where that is not known. @param {any} report */
-export const agreementOf = ({ agreement }) => (agreement ? `The policy would have begun with the same arm in ${percent(agreement.same_first, 0)} of ${count(agreement.decisions)} decisions; ${percent(agreement.overlap, 0)} of the arms are in both lists.` : "");
+export const agreementOf = ({ agreement }) => (agreement ? `The policy would have begun with the same arm in ${percent(agreement.same_first, 0)} of ${decisionsIn(agreement.decisions)}; ${percent(agreement.overlap, 0)} of the arms are in both lists.` : "");
 
 /** Whether a warning says why a group has no interval. @param {string} text */
 export const isOfInterval = (text) => /^(policy|holdout): no interval/.test(text);
@@ -103,7 +103,7 @@ function numbersOf(report) {
   const newest = all === null ? "" : ` Of all ${count(decisions)} it is ${moreOrLess(all, false)}.`;
   const shares = (report.stages ?? []).filter((/** @type {any} */ each) => each.weight > 0).map((/** @type {any} */ each) => percent(each.share, 0));
   const within = shares.length > 1 ? ` Compared within each share of the holdout: ${shares.join(", ")}.` : "";
-  return `${means}, of ${as_of_decisions < decisions ? `the first ${count(as_of_decisions)} of ` : ""}${count(decisions)} decisions${next_look === null ? "" : `, anew at ${count(next_look)}`}.${newest}${within}`;
+  return `${means}, of ${as_of_decisions < decisions ? `the first ${count(as_of_decisions)} of ` : ""}${decisionsIn(decisions)}${next_look === null ? "" : `, with new numbers at ${count(next_look)}`}.${newest}${within}`;
 }
 
 /** What the holdout has cost, where the policy is the better one; "" elsewhere. @param {any} bandit @param {any} report */

@@ -4,7 +4,7 @@ import { ask, get, list, now, path, Problem, query, send } from "./api.js";
 import { changes } from "./changes.js";
 import { chart } from "./charts.js";
 import { address, boxes, button, code, empty, folded, h, hasPage, link, panel, redraw, skeleton, table, tile, warning } from "./dom.js";
-import { between, count, decimal, duration, isNumber, number, percent, plain, sentence as asSentence, signed, time } from "./format.js";
+import { between, count, decimal, decisionsIn, duration, isNumber, number, percent, plain, sentence as asSentence, signed, time } from "./format.js";
 import { action, deletion, Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
 import { mismatch, surelyAtLeast } from "./linear.js";
@@ -88,9 +88,9 @@ async function working(view, body, bandit) {
     redraw(claim, [sentence, numbers], () => [h("p", { class: `claim ${kind}` }, sentence), numbers && h("p", { class: "soft" }, numbers), !report.lift.interval && sizes]);
     redraw(tiles, report, () => [
       tile("Lift over the holdout", signed(report.lift.value), verdict(bandit, report.lift), report.lift.interval?.[0] > 0 ? "good" : report.lift.interval?.[1] < 0 ? "bad" : ""),
-      report.agreement && tile("Agreement with your list", percent(report.agreement.same_first, 0), `the same first arm, of ${count(report.agreement.decisions)} decisions; ${percent(report.agreement.overlap, 0)} of the arms are in both`),
-      tile("Policy", decimal(policy?.mean_reward), `mean of ${count(policy?.decisions ?? 0)} decisions, ${between(policy?.interval)}`),
-      tile("Holdout", decimal(holdout?.mean_reward), bandit.holdout ? `mean of ${count(holdout?.decisions ?? 0)} decisions, ${between(holdout?.interval)}` : "none is set"),
+      report.agreement && tile("Agreement with your list", percent(report.agreement.same_first, 0), `the same first arm, of ${decisionsIn(report.agreement.decisions)}; ${percent(report.agreement.overlap, 0)} of the arms are in both`),
+      tile("Policy", decimal(policy?.mean_reward), `mean of ${decisionsIn(policy?.decisions ?? 0)}, ${between(policy?.interval)}`),
+      tile("Holdout", decimal(holdout?.mean_reward), bandit.holdout ? `mean of ${decisionsIn(holdout?.decisions ?? 0)}, ${between(holdout?.interval)}` : "none is set"),
       tile("Rewarded", percent(policy?.decisions ? policy.rewarded / policy.decisions : NaN), "of the policy's decisions"),
     ]);
     const rows = await coming;

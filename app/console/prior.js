@@ -3,7 +3,7 @@
 import { get, path, query, send } from "./api.js";
 import { chart } from "./charts.js";
 import { boxes, empty, h, link, panel, redraw, table, tile } from "./dom.js";
-import { count, decimal, duration, number, signed, time } from "./format.js";
+import { count, decimal, duration, number, percent, signed, time } from "./format.js";
 import { action } from "./forms.js";
 import { columnNames, pictureOf, titleIn } from "./measure.js";
 
@@ -14,8 +14,8 @@ const SIDES = { largest: "Which arms do better than they look", smallest: "Which
 export function prior(view, body, bandit) {
   const { signal } = view;
   const at = path`/v1/bandits/${bandit.id}/prior`;
-  const [note, common, apart, looked] = boxes(4);
-  const [tiles, sides] = [h("div", { class: "tiles" }), h("div", { class: "cols" })];
+  const [note, common, apart] = boxes(3);
+  const [tiles, sides, both] = [h("div", { class: "tiles" }), h("div", { class: "cols" }), h("div", { class: "cols" })];
   let [columns, drawn] = [/** @type {string[] | undefined} */ (undefined), -1]; // drawn: the version of the effects of arms
   const draw = (/** @type {any} */ now) => {
     redraw(tiles, now, () => [
@@ -32,7 +32,7 @@ export function prior(view, body, bandit) {
     h("div", {}, note, tiles),
     h("div", { class: "cols" }, panel("What people have in common", common), panel("Where people differ", apart)),
     sides,
-    looked,
+    both,
     panel("Fit it now", h("p", { class: "hint" }, "The service does this by itself after a tenth as many rewards more, an hour after the first of them, and when a key was forgotten."), action("Fit it now", async () => draw(await send({ method: "POST", path: `${at}/refresh` }, signal)))),
   );
   view.live(LOOK_MS, note, async () => {
@@ -40,11 +40,8 @@ export function prior(view, body, bandit) {
     const named = bandit.match ? path`/v1/bandits/${bandit.id}/learners/anybody` : path`/v1/catalogues/${bandit.catalogue}`;
     columns ??= (await get(named, signal)).columns?.map(await columnNames(bandit.catalogue, signal));
     draw(await get(at, signal));
-    const { version, places, ages } = bandit.arm_effects === "auto" ? await get(path`/v1/bandits/${bandit.id}/arm-effects` + "?limit=1", signal) : { version: drawn, places: null, ages: [] };
-    redraw(looked, [places, ages], () => [
-      ...(places && places.length > 1 ? [panel("Which places of a list are looked at", h("p", { class: "hint" }, "Beside the first one: learned from the lists of everybody."), table("Places of a list", ["#place", "#looked at"], places.map((/** @type {number} */ p, /** @type {number} */ place) => [count(place + 1), number(p, 2)]), ""))] : []),
-      ...(ages.some((/** @type {any} */ { effect }) => effect) ? [panel("What the age of an arm adds", h("p", { class: "hint" }, "To a reward, the same for all arms and keys: learned from everybody."), table("Ages of arms", ["from an age of", "#adds", "#give or take"], ages.map((/** @type {any} */ { from_s, effect, sd }) => [from_s ? duration(from_s) : "0", signed(effect), number(sd, 2)]), ""))] : []),
-    ]);
+    const { version, ...learned } = bandit.arm_effects === "auto" ? await get(path`/v1/bandits/${bandit.id}/arm-effects` + "?limit=1", signal) : { version: drawn, places: null, ages: [] };
+    redraw(both, [learned.places, learned.places_note, learned.ages], () => [...looks(bandit, learned), ...ages(learned)]);
     if (version !== drawn) sides.replaceChildren(await side(bandit, "largest", signal), await side(bandit, "smallest", signal));
     drawn = version;
   });
@@ -58,6 +55,22 @@ async function side(bandit, order, signal) {
     return [h("span", {}, pictureOf(catalogue, arm, "thumb"), link(titleIn(arm, catalogue.display?.title), ["catalogues", catalogue.id], { arm: arm.id })), signed(each.effect), number(each.sd, 2), count(Math.round(each.weight))];
   });
   return panel(SIDES[order], table(SIDES[order], ["arm", "#reward beyond its features", "#uncertain by", "#rewards"], await Promise.all(rows), "None is known yet.", "cards"));
+}
+
+/** How often each place of a list is looked at: learned, stated, or why that is not known; nothing where places are all alike. @param {any} bandit @param {any} learned */
+function looks({ position }, { places, places_note: why }) {
+  const shown = position === "auto" ? places ?? [] : position?.examination ?? [];
+  if (position !== "auto" && !shown.length) return [];
+  const rows = shown.map((/** @type {number} */ p, /** @type {number} */ place) => [count(place + 1) + (place && place === shown.length - 1 ? " and below" : ""), percent(p, 0)]);
+  const said = position === "auto" ? "By those who look at the first one: learned from the lists of everybody." : "As the setting position states it.";
+  return [panel("How often a place of a list is looked at", rows.length ? h("p", { class: "hint" }, said) : "", table("Places of a list", ["place", "#looked at"], rows, `Not learned: ${why ?? "all lists had one arm"}.`))];
+}
+
+/** @param {any} learned */
+function ages({ ages: all }) {
+  if (!all.some((/** @type {any} */ { effect }) => effect)) return [];
+  const rows = all.map((/** @type {any} */ { from_s, effect, sd }) => [from_s ? duration(from_s) : "0 min", signed(effect), number(sd, 2)]);
+  return [panel("What the age of an arm adds", h("p", { class: "hint" }, "To a reward, beside the arm itself: the same for all arms and keys, learned from everybody."), table("Ages of arms", ["from an age of", "#reward more or less", "#uncertain by"], rows))];
 }
 
 /** @param {any[]} all */

@@ -78,6 +78,11 @@ def test_a_difference_is_said_as_a_share_of_the_holdout_and_as_a_number():
     assert "100% more reward than the fixed list of 2 arms" in served["sentence"]
     served = told(report(0.2, 0.1, [0.05, 0.15]), holdout={"share": 0.2, "serve": "candidates"})
     assert "100% more reward than your list" in served["sentence"]
+    shown = {**report(None, 0.1, None), "agreement": {"decisions": 1, "same_first": 1.0, "overlap": 1.0}}
+    for share, sentence in ((1, "Your list is shown to all"), (0.1, "one of the groups has no decision")):
+        found = told(shown, holdout={"share": share, "serve": "candidates"})
+        assert sentence in found["sentence"]
+        assert "in 100% of 1 decision;" in found["sentence"]
 
 
 def test_the_screen_says_first_whether_it_is_better(browser: Browser, tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 from test_console_pages import LOOKS, OTHER_LOOKS, Look, check_looks, go
@@ -115,6 +116,28 @@ def test_a_quota_is_made_changed_and_deleted(browser: Browser, furnished: Servic
         page.get_by_role("button", name="Delete films-of-4").click()
         expect(quotas.locator("tbody tr", has_text="films-of-4")).to_have_count(0)
         assert "films-of-4" not in {each.id for each in client.list_quotas("home").items}
+        console.check()
+
+
+def test_places_and_ages_are_told_learned_stated_or_not(browser: Browser, furnished: Service):
+    ages = [{"from_s": 0, "effect": 0.04, "sd": 0.02}, {"from_s": 900, "effect": -0.06, "sd": 0.01}]
+    with console_of(browser, furnished) as console, Client(furnished.url) as client:
+        client.put_bandit("lists", catalogue="films", policy="sub_ts", scope="per_key")
+        page = console.open("bandits/lists/prior")
+        expect(page.locator("main")).to_contain_text("Not learned: no reward of a list of two arms or more")
+        told = {"places": [1, 0.69, 0.453], "places_note": None, "ages": ages}
+        page.route("**/arm-effects?limit=1", lambda route: route.fulfill(json=route.fetch().json() | told))
+        for position, places in (
+            ("auto", ["1100 %", "269 %", "3 and below45 %"]),
+            ({"examination": [1, 0.5]}, ["1100 %", "2 and below50 %"]),
+            (None, []),
+        ):
+            httpx.patch(f"{furnished.url}/v1/bandits/lists", json={"position": position}).raise_for_status()
+            go(page, "bandits/lists/prior")
+            rows = page.get_by_role("region", name="Ages of arms").locator("tbody tr")
+            expect(rows).to_have_text(["0 min+0,040,02", "15 min-0,060,01"])
+            rows = page.get_by_role("region", name="Places of a list").locator("tbody tr")
+            expect(rows).to_have_text(places)
         console.check()
 
 

@@ -29,7 +29,7 @@ from app.serving.constraints.base import (
 from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.of_plugins import Missing
 from app.serving.constraints.quotas import QuotaConstraint
-from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
+from app.serving.constraints.requested import AtMostRules, DistinctRows, Exclusions, Filters, Pins
 from app.storage.types import LearnerId
 from headless_service import HeadlessService
 from shortlist_service.testing import ConstraintCase, ConstraintContract, Lists
@@ -49,6 +49,9 @@ CASES: dict[type[Constraint], ConstraintCase] = {
     Exclusions: ConstraintCase(
         lambda lists: not {"a1", "a4", "a9"} & set(arms_of(lists)),
         {"exclude": ["a1", "a4", "a9", "nobody"]},
+    ),
+    DistinctRows: ConstraintCase(
+        lambda lists: not {"a1", "a4", "a9"} & set(arms_of(lists)), {"shown": ["a1", "a4", "a9"]}
     ),
     AtMostRules: ConstraintCase(
         lambda lists: all(max(Counter(map(maker, arms)).values()) == 1 for arms in lists),
