@@ -440,7 +440,16 @@ async def test_evaluations_predict_by_what_is_learned_of_places(api: Api, learne
     await play(api, 8)
     await shown(api)
     await play(api, 8, seed=1)
-    body = {"policy": {"temperature": 0.5}, "estimators": ["dr"], "learners": learners}
-    answer = await api.ok("POST", f"{BANDIT}/evaluations", body)
-    low, high = answer["estimates"][0]["interval"]
-    assert 0.0 < low < high < 3.0
+    answers = [
+        await api.ok(
+            "POST",
+            f"{BANDIT}/evaluations",
+            {"policy": {"temperature": 0.5, **places}, "estimators": ["dr"], "learners": learners},
+        )
+        for places in ({}, {"position": None})
+    ]
+    estimates = [answer["estimates"][0] for answer in answers]
+    assert 0.0 < estimates[0]["interval"][0] < estimates[0]["interval"][1] < 3.0
+    # A reward that is looked for less is foreseen better: over seven runs by 3 to 16 % of the interval.
+    learned, without = (np.ptp(each["places"][1]["interval"]) for each in estimates)
+    assert learned < without

@@ -381,7 +381,7 @@ class Evaluator:
         offsets = situations.offsets[which][:, None]
         width = name.places
         # How likely each place is looked at: an arm earns that share of its estimate.
-        looked_at = np.array([self.bandit.examination_at(position) for position in range(width)])
+        looked_at = np.array([work.of.bandit.examination_at(position) for position in range(width)])
         earned = scores + offsets
         if work.of.rewards is not None:
             earned = earned.clip(*work.of.rewards)
