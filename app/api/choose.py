@@ -93,8 +93,8 @@ class ChooseItem(StrictModel):
     @property
     def brings_arms(self) -> bool:
         """True if some of its arms are of the request alone."""
-        candidates = self.candidates or ()
-        if are_ids(candidates):
+        candidates = self.candidates
+        if candidates is None or are_ids(candidates):
             return False
         return any(isinstance(candidate, CandidateBody) and candidate.is_own for candidate in candidates)
 

@@ -56,7 +56,7 @@ class ArmIds(Sequence[str]):
     def __getitem__(self, row: int | slice) -> str | list[str]:
         if isinstance(row, slice):
             return [self[number] for number in range(*row.indices(len(self)))]
-        if row >= len(self):
+        if row >= self.mapped + self._count:
             raise IndexError("there is no such row")
         if row >= self.mapped:
             block, offset = divmod(row - self.mapped, _BLOCK)
