@@ -229,3 +229,5 @@ def test_a_catalogue_that_is_made_otherwise_is_left_alone(client: Client, run: R
     status, _, err = run("other", tmp_path / "ids.csv", "--id", "sku", "--encode")
     assert status == 2
     assert "--encode: the table has no column but the ids" in err
+    (tmp_path / "ids.csv").write_text("sku,title\n" + "".join(f"S{n},Lamp of {n} cm\n" for n in range(9)))
+    assert "title: text, hashed" in run("other", tmp_path / "ids.csv", "--id", "sku", "--encode")[1]

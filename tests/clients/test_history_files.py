@@ -216,6 +216,8 @@ def test_one_sentence_names_row_and_field_and_nothing_is_learned(
 
 
 def test_bad_rows_may_be_left_out(client: Client, run: Run, tmp_path: Path):
+    path = text(tmp_path, "user,sku,clicked\nu,,1\nu,,1\n")
+    assert run("b", path, *NAMES)[2].strip().endswith("sku: is missing; all 2 rows are bad")
     path = text(tmp_path, "user,sku,clicked\nu,a,1\nu,,1\n")
     assert run("b", path, *NAMES, "--skip-bad", 1, "--dry-run")[0] == 0
     assert not path.with_name("clicks.csv.bad.csv").exists()

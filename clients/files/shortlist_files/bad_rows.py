@@ -18,10 +18,10 @@ MOST_VALUE_CHARS = 1_000
 
 
 class BadRows:
-    """Counts bad rows, of which up to ``most`` may be left out."""
+    """Counts bad rows of ``total``, of which up to ``most`` may be left out."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, total: int) -> None:
+        self._most, self._total = most, total
         self._refused: tuple[Path, BadRow] | None = None
         self._columns = Counter[str]()
         self._may_be_missing: dict[str, None] = {}
@@ -53,13 +53,14 @@ class BadRows:
             told = [f"{shown(name) or 'cells'} {count:,}" for name, count in self._columns.most_common()]
             of_columns = f", in {', '.join(told[:NAMES_SHOWN])}" if len(told) > 1 else ""
             more = " and more columns" * (len(told) > NAMES_SHOWN)
-            words.append(f"{counted(self._count, 'row is', 'rows are')} bad{of_columns}{more}")
+            rows = counted(self._count, "row is", "rows are")
+            words.append(f"{'all ' * (self._count == self._total)}{rows} bad{of_columns}{more}")
         if self._may_be_missing:
             names = " ".join(shlex.quote(shown(name)) for name in islice(self._may_be_missing, NAMES_SHOWN))
             words.append(f"--bad-as-missing {names} takes such cells for missing")
         if self._most:
             words.append(f"--skip-bad leaves out at most {self._most:,}")
-        else:
+        elif self._count < self._total:
             words.append(f"--skip-bad {self._count} leaves them out")
         return FileError("; ".join(words))
 

@@ -98,7 +98,8 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
     check_version(client)
     found = client.get_bandit(bandit)
     _check_bandit(found, options)
-    history, bad, count = History(files, options), BadRows(options.skip_bad), 0
+    history, count = History(files, options), 0
+    bad = BadRows(options.skip_bad, history.rows_total)
     with meter("checked", history.rows_total, "rows") as advance, closing(history.observed()) as all_rows:
         for observed in all_rows:
             bad.note(observed.path, observed.bad)

@@ -126,21 +126,25 @@ class ProposedCatalogue:
 
 def propose_tables(files: Sequence[Path], options: ImportOptions) -> ProposedCatalogue:
     """What an import with ``encode`` would make of tables, without a service. Raises FileError."""
-    arms = TableArms(files, options, _taken(None, options))
+    taken = _taken(None, options)
+    arms = TableArms(files, options, taken)
     arms.look()
     checked = _check(arms, options, makes=True)
     if checked.bad.refusal is not None:
         raise checked.bad.refusal
+    if not options.dry_run:
+        checked.bad.write()
     if checked.statistics is None or not any(map(len, checked.ids)):
         raise FileError(f"{files[0]}: there are no arms in it")
     settings, lines = _settings(arms, checked.statistics, options)
     # For people: without the JSON.
-    return ProposedCatalogue(settings, [*arms.notes, *checked.bad.lines(), *lines[:-1]], arms)
+    told = [*arms.notes, *checked.bad.lines(), *_missing_lines(arms, options, taken)]
+    return ProposedCatalogue(settings, [*told, *lines[:-1]], arms)
 
 
 def _check(arms: TableArms, options: ImportOptions, *, makes: bool) -> _Checked:
     """Check and count all rows. ``makes``: a catalogue is to be made of them. Raises FileError."""
-    bad = BadRows(options.skip_bad)
+    bad = BadRows(options.skip_bad, arms.rows_total)
     checked = _Checked(bad, Spellings(arms.declared_values()), Statistics() if makes else None)
     for path, row in arms.side_bad:
         bad.note(path, [row])
@@ -216,7 +220,8 @@ def _settings(
         proposal = _proposal(arms, statistics)
         if not proposal.fields and options.reduce is None and not dim:
             told = "; ".join(f"{name}: {why}" for name, why in proposal.left_out.items())
-            raise FileError(f"--encode: {told or 'the table has no column but the ids'}")
+            none = told or "the table has no column but the ids"
+            raise FileError(f"--encode: {none}: add one that tells items apart, such as a kind or a price")
         lines += proposal.lines()
         display = dict(proposal.display)
         if proposal.fields:

@@ -6,7 +6,7 @@ more texts that come again                      hash
 texts of six words or more                      hash
 lists                                           categories
 numbers, and true and false                     number, standardised; log of amounts that spread widely
-names and ids, dates, what is always the same   none
+names and ids, dates, what is always the same   none; the name of an item a hash where nothing else is a field
 
 Fields of an object are taken for columns, and named with a point: ``salary.min``.
 """
@@ -179,7 +179,11 @@ def propose(statistics: Statistics, kinds: Mapping[str, Kind]) -> Proposal:
             left_out[name] = found
         else:
             fields.append({"name": name, **found})
-    roles = {"title": _title(statistics), "picture": _picture(statistics)}
+    title = _title(statistics)
+    if title is not None and title in left_out and not fields:
+        fields.append({"name": title, "kind": "hash", "size": LARGE_HASH})
+        del left_out[title]
+    roles = {"title": title, "picture": _picture(statistics)}
     return Proposal(fields, left_out, {role: name for role, name in roles.items() if name is not None})
 
 
