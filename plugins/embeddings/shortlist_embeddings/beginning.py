@@ -29,7 +29,7 @@ from scipy import sparse
 from shortlist.embedding import feature_prior, held_out
 from shortlist.embedding.blocks import BLOCKS, TABLE, FeatureBlocks, make_blocks, real_directions
 from shortlist.embedding.held_out import Comparison
-from shortlist.embedding.item_to_item import FOUND
+from shortlist.embedding.item_to_item import list_length
 from shortlist.linear.history_prior import HistoryPrior
 from shortlist_client import Client, errors
 from shortlist_client.answers import Catalogue
@@ -67,7 +67,10 @@ ENOUGH = "in data that we know 100 keys with 13 to 60 likes each were enough, 40
 
 @dataclass(frozen=True, slots=True)
 class BeginOptions:
-    """``liked``: values from here on count as liked. ``blocks``: of features, ``BLOCKS`` of the library."""
+    """``liked``: values from here on count as liked. ``blocks``: of features, ``BLOCKS`` of the library.
+
+    ``bad_as_missing``: columns of the items whose bad cells are missing ones.
+    """
 
     items: Path
     id: str
@@ -75,10 +78,18 @@ class BeginOptions:
     history: HistoryOptions
     blocks: Sequence[str] = BLOCKS
     liked: float | None = None
+    bad_as_missing: Sequence[str] = ()
 
     @property
     def table(self) -> ImportOptions:
-        return ImportOptions(self.id, encoding=self.history.encoding, encode=True)
+        return ImportOptions(
+            self.id,
+            encoding=self.history.encoding,
+            bad_as_missing=self.bad_as_missing,
+            encode=True,
+            dry_run=self.history.dry_run,
+            skip_bad=self.history.skip_bad,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +170,6 @@ def _read(options: BeginOptions) -> _Read:
         return _read_files(options)
     except FileError as error:
         text = str(error).replace("--encode: ", f"--items: {options.items.name}: ")
-        text = re.sub(r"; --skip-bad [\d,]+ leaves them out", "", text)
         raise ShortlistError(re.sub("--(key|arm|value|at)-column", r"--\1", text)) from None
 
 
@@ -175,7 +185,7 @@ def _read_files(options: BeginOptions) -> _Read:
     numbers = {arm_id: number for number, arm_id in enumerate(rows)}
     timed = options.history.at is not None
     behaviour = read_behaviour(options.files, options.history, numbers, liked=options.liked, timed=timed)
-    liked = _liked(behaviour, len(rows), options)
+    liked = _liked(behaviour, list(rows), options)
     arms = len(np.unique(liked.indices))
     times = counted(liked.nnz, "time", "times")
     lines = [
@@ -185,22 +195,24 @@ def _read_files(options: BeginOptions) -> _Read:
     ]
     if behaviour.unknown:
         unknown = counted(behaviour.unknown, "row is", "rows are")
-        lines.append(f"{unknown} of items that {options.items.name} has not, and left out")
+        arm = behaviour.unknown_arm
+        lines.append(f"{unknown} of items that {options.items.name} has not, such as {arm}, and left out")
     return _Read(proposed.settings, list(rows), np.array(list(rows.values()), np.float64), liked, lines)
 
 
-def _liked(behaviour: Behaviour, arm_count: int, options: BeginOptions) -> sparse.csr_array:
+def _liked(behaviour: Behaviour, ids: Sequence[str], options: BeginOptions) -> sparse.csr_array:
     """Who liked what, of keys that liked anything. Raises ShortlistError: that says nothing."""
     arm, key = options.history.arm, options.history.key
     useless = UselessHistory(
         "--arm: all {rows} of the history are of items that are not in "
-        f"{options.items.name}: does {arm} name what {options.id} names there?",
+        f"{options.items.name}: does {arm}, such as {{arm}}, name what {options.id} names there, such as "
+        f"{ids[0]}?",
         "--value: no row says that a key liked an item, with a value above 0, or from --liked on",
         "--history: all that keys liked is one item, which says nothing of the others",
         f"--key: {{keys}} liked two items or more, and it takes {LEAST_KEYS}: who likes what is "
         f"told by what the same keys liked. Does {key} name who it was, and no visit or order?",
     )
-    return likes_of(behaviour, arm_count, useless, least_keys=LEAST_KEYS)
+    return likes_of(behaviour, len(ids), useless, least_keys=LEAST_KEYS)
 
 
 def _table(comparison: Comparison) -> Iterator[str]:
@@ -211,7 +223,7 @@ def _table(comparison: Comparison) -> Iterator[str]:
         sample = f" (a sample: rankings know {keys} keys and the {items} items most liked)"
     yield (
         f"of 100 likes of {counted(len(comparison.likes), 'key', 'keys')} held out, lists of "
-        f"{FOUND} find, with{sample}:"
+        f"{list_length(comparison.arms)} find, with{sample}:"
     )
     yield f"  {'':16}{'nothing known':>16}{'half of them known':>22}"
     for row in comparison.rows:

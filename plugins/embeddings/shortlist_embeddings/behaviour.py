@@ -24,7 +24,8 @@ from shortlist_files.tables import shown
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Behaviour:
-    """Events of known arms. ``unknown``: number of others. ``lines``: sentences for the user.
+    """Events of known arms. ``unknown``: number of others, ``unknown_arm``: the arm of the first of these.
+    ``lines``: sentences for the user.
 
     Shapes: keys, arms and values (events,): numbers of keys below ``key_count``, and of arms. ``span_ms``:
     when the first and the last event were, also of unknown arms, ms since 1970; None: not asked for.
@@ -37,6 +38,7 @@ class Behaviour:
     unknown: int
     lines: Sequence[str]
     span_ms: tuple[float, float] | None = None
+    unknown_arm: str = ""
 
 
 def read_behaviour(
@@ -55,9 +57,10 @@ def read_behaviour(
     """
     if options.key is None:
         raise FileError("--key-column: an embedding is made of what the same keys liked: name their column")
-    history, bad = History(files, options if timed else options.without_times()), BadRows(options.skip_bad)
+    history = History(files, options if timed else options.without_times())
+    bad = BadRows(options.skip_bad, history.rows_total)
     keys, numbers, values, key_numbers = array("i"), array("i"), array("f"), dict[str, int]()
-    unknown, first_ms, last_ms = 0, math.inf, -math.inf
+    unknown, unknown_arm, first_ms, last_ms = 0, "", math.inf, -math.inf
     with meter("read", history.rows_total, "rows") as advance:
         for observed in history.observed():
             bad.note(observed.path, observed.bad)
@@ -68,7 +71,7 @@ def read_behaviour(
                 # also keys of arms that are not known: they are counted
                 key_number = key_numbers.setdefault(key, len(key_numbers))
                 if number < 0:
-                    unknown += 1
+                    unknown, unknown_arm = unknown + 1, unknown_arm or arm
                     continue
                 keys.append(key_number)
                 numbers.append(number)
@@ -100,4 +103,5 @@ def read_behaviour(
         unknown,
         [*lines, *bad.lines()],
         (first_ms, last_ms) if timed else None,
+        unknown_arm,
     )

@@ -52,8 +52,8 @@ FILL_S, LOOK_S = 600.0, 0.2
 JUDGE_LOOK_S = 0.5
 SHOWN_ARMS, SHOWN_NEAREST = 10, 3
 USELESS = UselessHistory(
-    "--history: all {rows} are of arms that the catalogue has not: does --arm-column name the ids of the "
-    "arms?",
+    "--history: all {rows} are of arms that the catalogue has not, such as {arm}: does --arm-column name the "
+    "ids of the arms?",
     "--history: no row says that a key liked an arm of the catalogue, with a value above 0, or from --liked "
     "on",
     "--history: all that keys liked is one arm, which says nothing about the others",
@@ -120,7 +120,7 @@ def embed_history(
     )
     if behaviour.unknown:
         unknown = counted(behaviour.unknown, "row is", "rows are")
-        yield f"{unknown} of arms that {source} has not, and left out"
+        yield f"{unknown} of arms that {source} has not, such as {behaviour.unknown_arm}, and left out"
     share = _share_of_unliked(arms, embedding, table_to_embedding, key_count, behaviour.span_ms)
     yield (
         f"{counted(without, 'arm was', 'arms were')} liked by nobody: their features come from their fields, "

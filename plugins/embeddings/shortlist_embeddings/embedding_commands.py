@@ -120,6 +120,21 @@ class Begin(Command):
             metavar="BLOCKS",
             help="of behaviour,table,likes: fewer of them. Default: all three.",
         )
+        add("--encoding", metavar="NAME", help="of CSV. Default: UTF-8 or UTF-16, else Windows-1252.")
+        add(
+            "--skip-bad",
+            type=int,
+            default=0,
+            metavar="N",
+            help="leave out up to N bad rows of each, and write them to FILE.bad.csv",
+        )
+        add(
+            "--bad-as-missing",
+            nargs="+",
+            default=(),
+            metavar="COLUMN",
+            help="columns of the items whose bad cells are taken for missing: names or patterns",
+        )
         add("--dry-run", action="store_true", help="say what it would be worth, and make nothing")
         url = os.environ.get("SHORTLIST_URL", "http://127.0.0.1:8080")
         add("--url", default=url, help="of the service. Default: SHORTLIST_URL, or this machine.")
@@ -133,8 +148,11 @@ class Begin(Command):
             raise ShortlistError(f"--features: must be some of {','.join(every_block)}, and more than table")
         if given.liked is not None and given.value is None:
             raise ShortlistError("--liked: name the column of these values with --value")
-        history = beginning.HistoryOptions(given.arm, given.value, given.key, given.at, dry_run=given.dry_run)
-        options = beginning.BeginOptions(given.items, given.id, given.history, history, blocks, given.liked)
+        columns = given.arm, given.value, given.key, given.at
+        history = beginning.HistoryOptions(*columns, given.encoding, given.dry_run, given.skip_bad)
+        options = beginning.BeginOptions(
+            given.items, given.id, given.history, history, blocks, given.liked, given.bad_as_missing
+        )
         given.key = given.api_key or os.environ.get("SHORTLIST_KEY") or None
         with connect(given) as client:
             for line in beginning.begin(client, given.name, options):

@@ -17,7 +17,7 @@ from shortlist_service.errors import ShortlistError, counted
 class UselessHistory:
     """The sentences of a command on a useless history.
 
-    ``unknown``  all rows are of other arms; with {rows}
+    ``unknown``  all rows are of other arms; with {rows}, and {arm}, that of the first
     ``nothing``  nobody liked anything
     ``one_arm``  all liked the same
     ``few``      too few keys liked several arms; with {keys}
@@ -37,7 +37,8 @@ def likes_of(
     Raises ShortlistError: a useless history.
     """
     if not len(behaviour.keys) and behaviour.unknown:
-        raise ShortlistError(useless.unknown.replace("{rows}", f"{behaviour.unknown:,} rows"))
+        rows = f"{behaviour.unknown:,} rows"
+        raise ShortlistError(useless.unknown.replace("{rows}", rows).replace("{arm}", behaviour.unknown_arm))
     shape = (behaviour.key_count, arm_count)
     liked = keys_by_arms(behaviour.keys, behaviour.arms, behaviour.values, shape=shape)
     liked = liked[np.diff(liked.indptr) > 0]
@@ -47,5 +48,8 @@ def likes_of(
         raise ShortlistError(useless.one_arm)
     several = int(np.count_nonzero(np.diff(liked.indptr) >= LEAST_LIKES))
     if several < least_keys:
-        raise ShortlistError(useless.few.replace("{keys}", counted(several, "key", "keys")))
+        few = useless.few.replace("{keys}", counted(several, "key", "keys"))
+        if behaviour.unknown:
+            few += f" {behaviour.unknown:,} rows are of unknown items, such as {behaviour.unknown_arm}"
+        raise ShortlistError(few)
     return liked

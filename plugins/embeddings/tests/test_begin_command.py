@@ -161,7 +161,32 @@ def test_a_time_that_is_none_is_named_where_times_are_asked_for(run: Run, asked:
     status, _, said = run(*asked, "--at", "ts", "--dry-run")
     assert status == 2
     assert "ts: must be a date" in said
-    assert "--skip-bad" not in said, "which it has not"
+    assert "leaves them out" in said
+    status, shown, said = run(*asked, "--at", "ts", "--dry-run", "--skip-bad", "999")
+    assert (status, said) == (0, "")
+    assert "bad rows would be left out" in shown
+
+
+@pytest.mark.rest
+@pytest.mark.usefixtures("client")
+def test_a_bad_cell_of_an_item_is_named_or_taken_for_missing(run: Run, asked: list[str], items: Path):
+    replaced(items, ",107\n", ",unknown\n")
+    status, _, said = run(*asked, "--dry-run")
+    assert (status, "--bad-as-missing price takes such cells for missing" in said) == (2, True)
+    status, shown, said = run(*asked, "--dry-run", "--bad-as-missing", "price")
+    assert (status, said) == (0, "")
+    assert "price: 2 bad cells are taken for missing, the first in row 2" in shown
+
+
+@pytest.mark.rest
+@pytest.mark.usefixtures("client")
+def test_ids_of_another_kind_are_shown_beside_those_of_the_items(run: Run, asked: list[str], clicks: Path):
+    header, *rows = clicks.read_text().splitlines()
+    clicks.write_text("\n".join([header, *(row.replace(",i", ",00") for row in rows)]))
+    status, _, said = run(*asked, "--dry-run")
+    assert status == 2
+    assert "does item, such as 00" in said
+    assert "name what sku names there, such as i0?" in said
 
 
 def test_a_stop_says_what_is_there_and_the_same_command_goes_on(
