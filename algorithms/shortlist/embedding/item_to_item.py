@@ -29,7 +29,7 @@ from shortlist.types import Matrix, Rows, Vector
 MOST_ARMS = 5_000
 RIDGES = (10.0, 30.0, 100.0, 300.0, 1_000.0)
 TESTED_KEYS = 300
-FOUND = 20  # arms of a list that is judged
+FOUND = 20  # arms of a list that is judged; of few arms a third: a list of all finds all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,8 +89,8 @@ def best_ridge(
     """Return the ridge by which EASE finds most likes of unseen keys.
 
     A fifth of the keys with two likes, at most ``TESTED_KEYS``, are left out; half of their likes are known,
-    and the others looked for in lists of ``FOUND`` arms. Without such keys the middle of ``ridges``. Cost: an
-    ``ease`` for each ridge. Raises: NonFinite, InvalidParameter (no ridges).
+    and the others looked for in lists of ``list_length`` arms. Without such keys the middle of ``ridges``.
+    Cost: an ``ease`` for each ridge. Raises: NonFinite, InvalidParameter (no ridges).
     """
     if not ridges:
         raise InvalidParameter("ridges must not be empty", argument="ridges")
@@ -122,28 +122,37 @@ def halves(liked: sparse.csr_array, rng: np.random.Generator) -> tuple[sparse.cs
     return part(is_known), part(~is_known)
 
 
+def list_length(arms: int) -> int:
+    """Return how many arms a list has that is judged, of so many."""
+    return max(1, min(FOUND, arms // 3))
+
+
 def recall(
     scores: Callable[[sparse.csr_array], Matrix],
     known: sparse.csr_array,
     hidden: sparse.csr_array,
     *,
-    shown: int = FOUND,
+    shown: int | None = None,
 ) -> float:
     """Return the share of the hidden likes in lists of ``shown`` arms, none of which is known to be liked.
 
-    ``scores`` is given the known likes. Shapes: known, hidden and scores (keys, arms).
+    ``scores`` is given the known likes. ``shown``: by default ``list_length``.
+    Shapes: known, hidden and scores (keys, arms).
     """
     hit_counts = hits(scores(known), known, hidden, shown=shown)
     return float(hit_counts.sum() / max(hidden.sum(), 1.0))
 
 
-def hits(ranked: Matrix, known: sparse.csr_array, hidden: sparse.csr_array, *, shown: int = FOUND) -> Vector:
+def hits(
+    ranked: Matrix, known: sparse.csr_array, hidden: sparse.csr_array, *, shown: int | None = None
+) -> Vector:
     """Return how many hidden likes of each key its list of ``shown`` arms has; known likes are left out.
 
-    ``ranked``: scores, of which those of known likes are overwritten. Shapes: (keys, arms) -> (keys,).
+    ``ranked``: scores, of which those of known likes are overwritten. ``shown``: by default ``list_length``.
+    Shapes: (keys, arms) -> (keys,).
     """
     ranked[known.nonzero()] = -np.inf
-    shown = min(shown, ranked.shape[1])
+    shown = list_length(ranked.shape[1]) if shown is None else min(shown, ranked.shape[1])
     listed = np.argpartition(-ranked, shown - 1, axis=1)[:, :shown]
     hit_counts: Vector = np.take_along_axis(hidden.toarray(), listed, axis=1).sum(axis=1).astype(np.float64)
     return hit_counts

@@ -79,3 +79,4 @@ def test_recall_counts_hidden_likes_in_lists_without_what_is_known():
     scores = np.array([[9.0, 5.0, 7.0, 1.0], [1.0, 3.0, 2.0, 4.0]])
     found = [item_to_item.recall(lambda _: scores.copy(), known, hidden, shown=shown) for shown in (2, 4, 9)]
     assert found == [pytest.approx(1 / 3), 1.0, 1.0]
+    assert item_to_item.recall(lambda _: scores.copy(), known, hidden) == 0.0, "lists of one of four"
