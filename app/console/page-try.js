@@ -76,7 +76,9 @@ export async function show(view) {
       note: arm.propensity === undefined || arm.propensity === null ? number(arm.score) : percent(arm.propensity, 2),
       kind: choice.group === "holdout" ? "holdout" : arm.pinned ? "third" : "policy",
     }));
-    const made = facts([["Decision", choice.decision ? link("explain it", ["decisions", owner.id, choice.decision]) : "none: only a look"], ["Policy", choice.policy], ["Group", choice.group ?? "no holdout"], ["Eligible arms", count(choice.eligible ?? undefined)], ...(choice.unknown ? [["Unknown candidates", count(choice.unknown)]] : []), ["All compared", choice.exact ? "yes" : "no: an index was searched"], ["Learner version", count(choice.learner_version)]]);
+    /** @type {[string, any][]} */
+    const unknown = choice.unknown ? [["Unknown candidates", count(choice.unknown)]] : [];
+    const made = facts([["Decision", choice.decision ? link("explain it", ["decisions", owner.id, choice.decision]) : "none: only a look"], ["Policy", choice.policy], ["Group", choice.group ?? "no holdout"], ["Eligible arms", count(choice.eligible ?? undefined)], ...unknown, ["All compared", choice.exact ? "yes" : "no: an index was searched"], ["Learner version", count(choice.learner_version)]]);
     const drawn = chart("bars", { label: "Arms chosen, the best first", tabled: true, unit: `expected reward${arms.some((arm) => isNumber(arm.propensity)) ? "; at the right the probability to be shown" : ""}`, bars, spanName: "estimate ± 2 widths", markName: bars.some((bar) => bar.mark !== undefined) ? "what was drawn" : undefined });
     // Which numbers there are depends on the policy and on the learner.
     const columns = [["score", "score"], ["estimate", "estimate"], ["of it the prior's", "prior"], ["width", "width"], ["draw", "draw"]].filter(([, field]) => arms.some((arm) => isNumber(arm[field])));
