@@ -98,6 +98,23 @@ def command_parser(*, with_plugins: bool = True) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"shortlist {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
+    _serving_commands(commands)
+    add_client_commands(commands)
+    doctor = commands.add_parser("doctor", help="check a running or stopped installation")
+    add_settings(doctor, "host", "port", "data_dir", "redis_url")
+    add_key(doctor, "read")
+    doctor.set_defaults(run=_examine)
+    _key_command(commands)
+    _store_commands(commands)
+    for name, text in STUDIES.items():
+        commands.add_parser(name, help=text)  # ``studies.study_commands`` has their arguments
+    if with_plugins:
+        _plugin_commands(commands)
+    return parser
+
+
+def _serving_commands(commands: argparse._SubParsersAction[Parser]) -> None:
+    """``serve`` and ``worker``."""
     serve = commands.add_parser("serve", help="start the service")
     add_settings(serve, "host", "port", "data_dir", "redis_url", "log_level")
     serve.add_argument(
@@ -124,9 +141,9 @@ def command_parser(*, with_plugins: bool = True) -> argparse.ArgumentParser:
         run=lambda given: server_module("serving").work(settings_of(given), burst=given.burst)
     )
 
-    for name, text in STUDIES.items():
-        commands.add_parser(name, help=text)  # ``studies.study_commands`` has their arguments
 
+def _store_commands(commands: argparse._SubParsersAction[Parser]) -> None:
+    """``dead-letters``, ``replay`` and ``copy``: of a store, beside the service or without it."""
     dead = commands.add_parser("dead-letters", help="rewards that could not be learned from: list, replay")
     dead.add_argument("action", choices=("list", "replay"), help="replay puts them back into the log")
     add_settings(dead, "data_dir", "redis_url", "partitions")
@@ -143,6 +160,13 @@ def command_parser(*, with_plugins: bool = True) -> argparse.ArgumentParser:
         run=lambda given: asyncio.run(server_module("administration").check_replay(settings_of(given)))
     )
 
+    copy = commands.add_parser("copy", help="copy a stopped store to another server, whatever its kind")
+    add_settings(copy, "data_dir", "redis_url")
+    copy.add_argument("--to", required=True, metavar="URL", help="the empty server to copy to")
+    copy.set_defaults(run=lambda given: server_module("administration").copy_to(settings_of(given), given.to))
+
+
+def _key_command(commands: argparse._SubParsersAction[Parser]) -> None:
     key = commands.add_parser("key", help="make an API key: print it, and the entry to configure")
     key.add_argument("name", help="what the key is called in logs and settings")
     key.add_argument(
@@ -156,20 +180,6 @@ def command_parser(*, with_plugins: bool = True) -> argparse.ArgumentParser:
     )
     key.add_argument("--candidates", choices=["full"], help="its passes may bring arms of their own")
     key.set_defaults(run=_make_key)
-
-    copy = commands.add_parser("copy", help="copy a stopped store to another server, whatever its kind")
-    add_settings(copy, "data_dir", "redis_url")
-    copy.add_argument("--to", required=True, metavar="URL", help="the empty server to copy to")
-    copy.set_defaults(run=lambda given: server_module("administration").copy_to(settings_of(given), given.to))
-
-    add_client_commands(commands)
-    doctor = commands.add_parser("doctor", help="check a running or stopped installation")
-    add_settings(doctor, "host", "port", "data_dir", "redis_url")
-    add_key(doctor, "read")
-    doctor.set_defaults(run=_examine)
-    if with_plugins:
-        _plugin_commands(commands)
-    return parser
 
 
 def _plugin_commands(commands: argparse._SubParsersAction[Parser]) -> None:

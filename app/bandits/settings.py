@@ -46,7 +46,7 @@ RIDGE_OF_THEORY = 1.0  # where absent
 # Settings of version 2 that are gone, and what to use instead.
 GONE: Mapping[str, str] = MappingProxyType(
     {
-        "auto": 'is gone: there is one rule for what is "auto" now, that of 2. Leave the field out',
+        "auto": 'is gone: what is "auto" follows one rule now, that of "auto": 2. Leave the field out',
         "explore": 'is gone: a new key begins with what the others have in common, by "prior": "learned"',
         "shift_rewards": 'is gone: "intercept" learns what all arms have in common, also below 0',
         "prior_strength": 'is gone with the pooled prior: use "prior": "learned"',
