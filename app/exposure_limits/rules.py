@@ -20,7 +20,7 @@ MAX_PER_S = 3_650 * 86_400
 MIN_PER_S = 0.1  # a shorter window is over before the store has answered
 
 MAX_QUOTAS = 10_000  # of a bandit
-FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # of the years 1 to 9999, which dates have
+LAST_MS = 253_402_300_799_999  # of the year 9999: no date is later
 ONE_VALUE = (
     "a quota counts one arm, or the arms with one value of one field: give the arms a field, or a tag, "
     "that says what this filter does"
@@ -65,8 +65,8 @@ class QuotaRule(msgspec.Struct, frozen=True):
         if self.filter is not None and _value_of(parse(self.filter)) is None:
             raise Invalid(ONE_VALUE, path=("filter",))
         for name, ms in (("from", self.from_ms), ("to", self.to_ms)):
-            if ms is not None and not FIRST_MS <= ms <= LAST_MS:
-                raise Invalid("must be of the years 1 to 9999 in UTC", path=(name,))
+            if ms is not None and not 0 <= ms <= LAST_MS:
+                raise Invalid("must be of the years 1970 to 9999 in UTC", path=(name,))
         if self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms:
             raise Invalid("to must be after from", path=("to",))
         is_bounded = self.from_ms is not None and self.to_ms is not None

@@ -101,18 +101,27 @@ class Pipeline:
         if not constraints:
             return Allowed(await self._selected(request, group), request)
         keys = (constraint.turn_of(choice, request) for constraint in constraints)
-        async with self._turns.of(next(filter(None, keys), None)):
+        key = next(filter(None, keys), None)
+        async with self._turns.of(key):
             for number in range(TRIES):
                 # Of a hundred choices at once with the same best arm, whose quota has one left, each would
                 # else begin again a hundred times.
                 async with self._turns.of(LearnerId("", request.bandit.uid) if number > 1 else None):
                     # Anew in each try: what refused the last one is known to its view now.
                     left, applied = await narrowed(constraints, choice, request)
-                    selection = await self._selected(left, group, applied)
-                    all_arms, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
-                    shown = Shown(left, all_arms, rows, decision, deferred)
-                    if await charged(applied, shown):
-                        return Allowed(selection, left, applied, shown)
+                    try:
+                        selection = await self._selected(left, group, applied)
+                    except NoArms:
+                        if number or key is None:
+                            raise
+                        # Another process may have erased what this one remembers of the key.
+                        for constraint in constraints:
+                            constraint.forget(key)
+                    else:
+                        all_arms, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
+                        shown = Shown(left, all_arms, rows, decision, deferred)
+                        if await charged(applied, shown):
+                            return Allowed(selection, left, applied, shown)
                 if own_rng is not None:  # as if there had been no other try
                     request = msgspec.structs.replace(request, rng=own_rng())
         raise Unavailable("quotas or what the key was shown changed too often meanwhile; try again")

@@ -81,6 +81,17 @@ async def test_rows_exposures_and_events_of_a_visitor_go_and_no_others(public: A
     assert await public.ok("GET", "/v1/bandits/all/learners/_global") == learned
 
 
+async def test_what_another_process_remembers_of_a_visitor_refuses_nothing(
+    store_url: str, public: Api, tmp_path: Path
+):
+    async with running(store_url, tmp_path / "2", empty=False) as other:
+        asked = "POST", "/v1/bandits/all/choose", {"visitor": "ann", "k": 8}
+        assert len((await other.ok(*asked))["arms"]) == 8
+        await other.refused(*asked, status=409, code="no_arms")
+        await public.ok("DELETE", f"{PATH}/ann", status=204)
+        assert len((await other.ok(*asked))["arms"]) == 8
+
+
 async def test_choices_with_a_pass_go_where_no_visitor_is_counted(public: Api):
     """Without caps the pass alone names the visitor of a choice."""
     await public.bandit("plain", "c", scope="global", log={})
