@@ -176,7 +176,7 @@ ERRORS: Mapping[str, Mapping[str, str]] = {
     },
     "defaults": {"error": "a standard error over draws", "ours_error": "a standard error over worlds"},
     "logged-draws": {"error of bias": "a standard error over logs"},
-    "people": {"error": "a standard error over draws"},
+    "people": {"error": "a standard error over draws, or over the people of one"},
     "personalizer": {"error": "a standard error over seeds"},
     "ages": {"se": "a standard error over draws"},
     "places": {"se": "a standard error over draws"},

@@ -16,7 +16,7 @@ behaviour: *thin* and *sales* have behaviour and begin alone, and *shop* begin a
 
 Columns
     ours, theirs    hits a list in all rounds
-    ratio           ours / theirs, and error: its standard error over draws (none of one draw)
+    ratio           ours / theirs, and error: its standard error over draws, or over the people of one
     first5          the same in the first five rounds
     ahead           the first round from which ours has more hits in every five rounds; none: not in the last
 
@@ -57,7 +57,8 @@ QUICK_OF_SHOP = 50  # known, and new: a behaviour of DIM numbers needs more peop
 QUICK_IS = (
     f"quick: smaller worlds of the same kinds, with {QUICK_PLAYED} people (shop: {2 * QUICK_OF_SHOP}), "
     f"{QUICK_ROUNDS} rounds, {QUICK_ARMS} arms (films: all) and one draw.\nThese ratios are not those of "
-    "docs/measurements.md, and others may lead here: for those, run it without --quick."
+    "docs/measurements.md, and others may lead here: for those, run it without --quick.\nErrors are over the "
+    "people of the draw; another world of the kind may differ by more."
 )
 DRAWS = 3
 EARLY, WINDOW = 5, 5
@@ -97,7 +98,7 @@ def rows_of(
     makes: Sequence[Callable[[int], World]], ways: Sequence[Way], *, rounds: int, draws: int
 ) -> Sequence[Mapping[str, Any]]:
     """Play these worlds; the rows, those of largest ratio first."""
-    hits: dict[tuple[str, str], dict[str, list[Vector]]] = {}
+    hits: dict[tuple[str, str], dict[str, list[Matrix]]] = {}
     with temporary_service() as service, service.connect() as client, threadpool_limits(1):
         for draw in progress(range(draws), "draws"):
             for world in (make(draw) for make in makes):
@@ -166,9 +167,9 @@ def settings(world: World) -> Sequence[Setting]:
     ]
 
 
-def play(world: World, opponent: Opponent, rounds: int) -> Vector:
-    """Hits a list of each round. Shape: (rounds,)."""
-    before, hits = world.past_of_known, np.empty(rounds)
+def play(world: World, opponent: Opponent, rounds: int) -> Matrix:
+    """Hits of each list. Shape: (rounds, people)."""
+    before, hits = world.past_of_known, np.empty((rounds, len(world.likes)))
     seen = _liked_before(world)
     shown_now = np.zeros_like(seen)
     if world.known:
@@ -180,7 +181,7 @@ def play(world: World, opponent: Opponent, rounds: int) -> Vector:
         shown = np.argpartition(-scores, SHOWN - 1, axis=1)[:, :SHOWN]
         for each in (seen, shown_now):
             np.put_along_axis(each, shown, np.bool_(True), axis=1)
-        hits[at] = np.take_along_axis(world.likes, shown, axis=1).sum(axis=1).mean()
+        hits[at] = np.take_along_axis(world.likes, shown, axis=1).sum(axis=1)
         shown_to, arms = np.nonzero(shown_now)
         now = Events(shown_to, arms, world.likes[shown_now])
         opponent.learn(
@@ -209,8 +210,8 @@ def play_over_http(
     *flags: str,
     rounds: int,
     draw: int,
-) -> Vector:
-    """Hits a list of each round. ``fields``: of the bandit, ``flags``: of the command. Shape: (rounds,)."""
+) -> Matrix:
+    """Hits of each list. ``fields``: of the bandit, ``flags``: of the command. Shape: (rounds, people)."""
     features = world.table if setting.command else setting.given.features
     if setting.command == "begin":
         catalogue = _begin(client, world, *flags)
@@ -226,7 +227,8 @@ def play_over_http(
     client.put_bandit("lists", catalogue=catalogue, policy="sub_ts", scope="per_key", **body)
     if setting.taught is not None:
         _teach(client, setting.taught)
-    hits, people = np.empty(rounds), len(world.likes)
+    people = len(world.likes)
+    hits = np.empty((rounds, people))
     excluded = [
         {"exclude": list(map(str, np.flatnonzero(row)))} if row.any() else {} for row in _liked_before(world)
     ]
@@ -245,7 +247,7 @@ def play_over_http(
             for arm, hit in zip(arms, own, strict=True)
         ]
         client.reward_batch(rewards, wait=True)
-        hits[at] = liked.sum(axis=1).mean()
+        hits[at] = liked.sum(axis=1)
         client.refresh_prior("lists")
     client.delete_bandit("lists")
     for name in {catalogue: None, "arms": None}:  # what follows goes first
@@ -314,8 +316,8 @@ def _teach(client: Client, past: Events) -> None:
     client.refresh_prior("lists")
 
 
-def compared(name: str, ours: Sequence[Vector], other: str, theirs: Sequence[Vector]) -> dict[str, Any]:
-    """The row of these hits, a vector of the rounds for each draw."""
+def compared(name: str, ours: Sequence[Matrix], other: str, theirs: Sequence[Matrix]) -> dict[str, Any]:
+    """The row of these hits, a matrix of rounds and people for each draw."""
     own, against = np.array(ours), np.array(theirs)
     return {
         "way": name,
@@ -324,14 +326,22 @@ def compared(name: str, ours: Sequence[Vector], other: str, theirs: Sequence[Vec
         "theirs": float(against.mean()),
         **_ratio("ratio", "error", own, against),
         **_ratio("first5", "first5_error", own[:, :EARLY], against[:, :EARLY]),
-        "ahead": ahead_from((own - against).mean(axis=0)),
+        "ahead": ahead_from((own - against).mean(axis=(0, 2))),
     }
 
 
-def _ratio(name: str, error: str, own: Matrix, against: Matrix) -> dict[str, float | None]:
-    ratios = own.mean(axis=1) / against.mean(axis=1)
-    spread = float(ratios.std(ddof=1) / np.sqrt(len(ratios))) if len(ratios) > 1 else None
-    return {name: float(ratios.mean()), error: spread}
+def _ratio(name: str, error: str, own: NDArray[np.float64], against: NDArray[np.float64]) -> dict[str, float]:
+    """The mean ratio of draws, and its error. Shapes: (draws, rounds, people)."""
+    ours, theirs = own.sum(axis=1), against.sum(axis=1)
+    ratios = ours.sum(axis=1) / theirs.sum(axis=1)
+    spread = ratios.std(ddof=1) / np.sqrt(len(ratios)) if len(ratios) > 1 else _error(ours[0], theirs[0])
+    return {name: float(ratios.mean()), error: float(spread)}
+
+
+def _error(ours: Vector, theirs: Vector) -> float:
+    """The standard error over people of the ratio of their sums. Shapes: (people,)."""
+    left = ours - ours.sum() / theirs.sum() * theirs
+    return float(np.sqrt(np.square(left).sum()) / theirs.sum())
 
 
 def ahead_from(more: Vector) -> int | None:
