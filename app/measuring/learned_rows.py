@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
-from app.bandits.settings import PositionRule, SignalRef
+from app.bandits.settings import SignalRef
 from app.catalogues.learner_snapshot import beside_features
 from app.decision_log.row_tokens import carried_in, revisions_in
 from app.decision_log.rows import LoggedReward, Row, counted_of
@@ -118,10 +118,11 @@ def check_contexts(bandit: Bandit, lengths: set[int]) -> None:
 def _examined(row: Row, reward: LoggedReward, bandits_then: Mapping[int, Bandit]) -> float:
     """The probability of a look at the place of the arm, by the terms of its decision."""
     position, arm = next((position, arm) for position, arm in enumerate(row.arms) if arm.id == reward.arm)
-    then = bandits_then[row.bandit_version]
-    # A row has stated places as its token has, rounded.
-    examined = None if isinstance(then.record.position, PositionRule) else arm.examined
-    return examined or then.examination_at(position)
+    stated = bandits_then[row.bandit_version].examination_at(position)
+    # A row has stated places as its token has, rounded. Other ones are of a file: who made it is not known.
+    if arm.examined is None or np.float16(stated) == arm.examined:
+        return stated
+    return arm.examined
 
 
 def _joint(bandit: Bandit, features: Matrix, shown: ShownArms) -> Matrix:

@@ -137,6 +137,20 @@ async def test_the_numbers_are_those_of_the_service(
     assert theirs["learners"] == {"when": "now", "begin": None, "blocks": 0}
 
 
+async def test_learners_learn_by_the_places_of_rows_whatever_the_policy_states(shared: Api, tmp_path: Path):
+    rows = await logged(shared, "places", {"policy": "softmax", "temperature": 0.5}, [{"k": 2}])
+    told = [{"examined": p, "weight": 1.0} for p in (1.0, 0.5)]
+    for row in rows:
+        row.arms[:] = [msgspec.structs.replace(arm, **own) for arm, own in zip(row.arms, told, strict=True)]
+    log, arms, sizes = write_log(rows, tmp_path / "log.ndjson"), write_arms(tmp_path), []
+    for p in (0.5, 0.1):
+        policy = {"policy": "softmax", "temperature": 0.2, "position": {"examination": [1.0, p]}}
+        assert await asyncio.to_thread(run, log, arms, policy, "--json", str(tmp_path / f"{p}.json")) == 0
+        estimates = json.loads((tmp_path / f"{p}.json").read_text())["estimates"]
+        sizes.append([estimate["effective_sample_size"] for estimate in estimates])
+    assert sizes[0] == sizes[1]
+
+
 async def test_a_learned_prior_is_that_of_the_rows_or_fitted_from_those_before(
     shared: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
