@@ -145,6 +145,8 @@ async def test_a_listed_page_may_choose_and_reward_with_a_key_that_can_do_nothin
         refused = await guarded.call("GET", "/v1/catalogues", headers=page | bearer(name))
         assert refused.json()["code"] == "forbidden"
         assert refused.headers["access-control-allow-origin"] == SHOP  # the page can read why
+    missing = await guarded.call("POST", "/healthz", headers=page)
+    assert (missing.status_code, missing.headers["access-control-allow-origin"]) == (405, SHOP)
     preflight = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
     allowed = await guarded.call("OPTIONS", "/v1/bandits/b/choose", headers=page | preflight)
     assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, SHOP)
