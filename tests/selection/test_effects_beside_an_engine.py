@@ -112,6 +112,9 @@ class Choices:
             seen=lambda arms: arms if constant is None else ConstantSnapshot(arms, constant),
         )  # fmt: skip
 
+    def newest_entry(self, _: Any) -> int:
+        return 0
+
     async def current(self, *_: Any) -> tuple[Any, None]:
         return SimpleNamespace(version=0), None
 
