@@ -46,7 +46,9 @@ EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log"
 
 def add_client_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     """``import``, ``export``, ``explain`` and ``move``."""
-    _file_commands(commands)
+    _import_command(commands)
+    _export_command(commands)
+    _explain_command(commands)
     _move_command(commands)
 
 
@@ -64,7 +66,7 @@ def refuse_without(name: str, parsed: argparse.Namespace) -> NoReturn:  # noqa: 
     )
 
 
-def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
+def _import_command(commands: argparse._SubParsersAction[Parser]) -> None:
     load = commands.add_parser(
         "import", help="put files of arms into a catalogue, or a history or learners into a bandit"
     )
@@ -116,6 +118,8 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     add_service(load, "admin, or for --history observe, reward with --event-column")
     load.set_defaults(run=_import)
 
+
+def _export_command(commands: argparse._SubParsersAction[Parser]) -> None:
     export = commands.add_parser("export", help="write a catalogue, learners or a decision log into a file")
     export.add_argument("what", choices=sorted(EXPORTS))
     export.add_argument("name", metavar="NAME", help="the catalogue, or the bandit")
@@ -123,6 +127,8 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     add_service(export, "read")
     export.set_defaults(run=_export)
 
+
+def _explain_command(commands: argparse._SubParsersAction[Parser]) -> None:
     explain = commands.add_parser("explain", help="say why a logged decision showed these arms")
     explain.add_argument("decision", metavar="DECISION", help="its token; - reads it from standard input")
     explain.add_argument("--bandit", required=True, metavar="NAME", help="whose decision it is")

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from app.bandits.spaces import Spaces
 from app.fold.arm_sums import NOTHING_TAUGHT, AnySums, Taught, fold_arms
 from app.fold.checkpoints import is_due, restored, tail_bytes
-from app.fold.fold import fold, moves_of, reason_of
+from app.fold.fold import LeaveOut, fold, moves_of, reason_of
 from app.records.log_entries import (
     DecodedEntry,
     ForgetEntry,
@@ -117,18 +117,7 @@ def fold_stored(
         log.error("entry %s is a dead letter: %s", entry.entry_id, reason)
         dead[entry.entry_id] = DeadLetter(entry, reason)
 
-    learners = dict[LearnerId, CheckpointedLearner]()
-    for learner, item in before.items():
-        if isinstance(item, CheckpointedLearner):
-            learners[learner] = item
-            continue
-        try:
-            learners[learner] = CheckpointedLearner(restored(learner, item), tail_bytes(item.tail))
-        except Exception as error:
-            reason = f"the learner's state cannot be read: {reason_of(error)}"
-            for entry, _ in entries:
-                if entry.learner == learner:
-                    leave_out(entry, reason)
+    learners = _restored(before, entries, leave_out)
     sound = [item for item in entries if item.entry.entry_id not in dead] if dead else entries
     states = fold({learner: item.state for learner, item in learners.items()}, sound, leave_out, spaces)
     # a dead letter must be in no tail: folding the tail would fail on it each time
@@ -163,6 +152,25 @@ def fold_stored(
             if (was := former_sums[arm]) and (new_sums is None or new_sums.space == was.space)
         },
     )
+
+
+def _restored(
+    before: Before, entries: Sequence[DecodedEntry], leave_out: LeaveOut
+) -> dict[LearnerId, CheckpointedLearner]:
+    """The learners before the batch; of one that cannot be read all entries are left out."""
+    learners = dict[LearnerId, CheckpointedLearner]()
+    for learner, item in before.items():
+        if isinstance(item, CheckpointedLearner):
+            learners[learner] = item
+            continue
+        try:
+            learners[learner] = CheckpointedLearner(restored(learner, item), tail_bytes(item.tail))
+        except Exception as error:
+            reason = f"the learner's state cannot be read: {reason_of(error)}"
+            for entry, _ in entries:
+                if entry.learner == learner:
+                    leave_out(entry, reason)
+    return learners
 
 
 def _checkpoints_and_tails(

@@ -197,12 +197,8 @@ async def described(
         for position in range(len(arms))
     ]
     wanted.sort(key=itemgetter(0))  # those of one catalogue are read together
-    size, most, done, held_bytes = (
-        0,
-        FIRST_BYTES,
-        0,
-        0,
-    )  # no answer is refused before it is known not to be small
+    size = done = held_bytes = 0
+    most = FIRST_BYTES  # no answer is refused before it is known not to be small
     while done < len(wanted):
         hold(held_bytes)
         together = wanted[done : done + READ_TOGETHER]

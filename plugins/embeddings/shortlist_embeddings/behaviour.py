@@ -83,16 +83,7 @@ def read_behaviour(
         raise FileError(f"{files[0]}: there are no rows in it")
     liked_values, lines = np.array(values, dtype=np.float32), [*history.notes]
     if options.value is not None and len(liked_values):
-        if liked is None and 0.0 < liked_values.min() < liked_values.max():
-            raise FileError(
-                f"--liked: all values of {shown(options.value)} are above 0, and they differ as ratings do: "
-                "name the value from which on they mean liked, or --liked 0 where each of them does"
-            )
-        count, rule = (
-            np.count_nonzero(liked_values > 0.0),
-            "above 0" if liked is None else f"from {liked:g} on",
-        )
-        lines.append(f"{count:,} of {counted(len(liked_values), 'row', 'rows')} count as liked: {rule}")
+        lines.append(_liked_line(liked_values, options.value, liked))
     if not options.dry_run:
         bad.write()
     return Behaviour(
@@ -105,3 +96,14 @@ def read_behaviour(
         (first_ms, last_ms) if timed else None,
         unknown_arm,
     )
+
+
+def _liked_line(values: NDArray[np.float32], column: str, liked: float | None) -> str:
+    """How many rows count as liked. Raises FileError: the values are ratings, and ``liked`` is None."""
+    if liked is None and 0.0 < values.min() < values.max():
+        raise FileError(
+            f"--liked: all values of {shown(column)} are above 0, and they differ as ratings do: "
+            "name the value from which on they mean liked, or --liked 0 where each of them does"
+        )
+    count, rule = np.count_nonzero(values > 0.0), "above 0" if liked is None else f"from {liked:g} on"
+    return f"{count:,} of {counted(len(values), 'row', 'rows')} count as liked: {rule}"

@@ -143,18 +143,23 @@ def embed_history(
     if prior is not None:
         yield f"new bandits on {name} begin with what {prior.keys:,} keys have in common"
     if options.move is not None:
-        try:
-            done = client.move_bandit(options.move, catalogue=name)
-        except errors.TooDifferent:
-            raise ShortlistError(
-                f"--then-move: {name} was made, and {options.move} was not moved to it (too_different): the "
-                f"features of {source} say hardly anything of those of {name}. Make a new bandit with "
-                f"{name}: it begins with what the history says of people. Or `shortlist move {options.move} "
-                f"{name} --carry none`: then its learners begin from nothing, and no row counts again"
-            ) from None
-        learners = counted(done.learners, "learner", "learners")
-        yield f"{options.move} moved from {done.from_} to {done.to}: {learners}, {done.carry}"
-        yield from (f"- {warning}" for warning in done.warnings)
+        yield from _move(client, options.move, source, name)
+
+
+def _move(client: Client, bandit: str, source: str, name: str) -> Iterator[str]:
+    """Move a bandit of ``source`` to the catalogue ``name``; lines that say what was done."""
+    try:
+        done = client.move_bandit(bandit, catalogue=name)
+    except errors.TooDifferent:
+        raise ShortlistError(
+            f"--then-move: {name} was made, and {bandit} was not moved to it (too_different): the features "
+            f"of {source} say hardly anything of those of {name}. Make a new bandit with {name}: it begins "
+            f"with what the history says of people. Or `shortlist move {bandit} {name} --carry none`: then "
+            "its learners begin from nothing, and no row counts again"
+        ) from None
+    learners = counted(done.learners, "learner", "learners")
+    yield f"{bandit} moved from {done.from_} to {done.to}: {learners}, {done.carry}"
+    yield from (f"- {warning}" for warning in done.warnings)
 
 
 def embed_log(client: Client, bandit: str, catalogue: str, dim: int | None, signal: str | None) -> str:
