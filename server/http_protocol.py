@@ -14,7 +14,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api import request_limits as limits
-from app.api.gateway import ARRIVED, CALLER
+from app.api.gateway import ARRIVED, CALLER, new_request_id
 from app.api.problems import problem
 from app.platform.answer_memory import Unread
 from app.platform.deadlines import Caller
@@ -32,7 +32,7 @@ LAST_READ_S = 0.05
 
 _ANSWER = (
     b"HTTP/1.1 %d %b\r\ncontent-type: application/problem+json\r\ncontent-length: %d\r\n"
-    b"connection: close\r\n\r\n%b"
+    b"x-request-id: %b\r\nconnection: close\r\n\r\n%b"
 )
 
 
@@ -141,7 +141,8 @@ class ShortlistProtocol(HttpToolsProtocol):
             # The parser would take the body for the next request.
             self._refusal = NO_UPGRADE
             raise ValueError
-        if len(self.headers) > limits.MAX_HEAD_FIELDS:
+        # The parser cannot split a path as long as that.
+        if len(self.headers) > limits.MAX_HEAD_FIELDS or len(self.url) >= limits.MAX_HEAD_BYTES:
             self._refusal = LARGE_HEAD
             raise ValueError
         super().on_headers_complete()
@@ -183,5 +184,5 @@ class ShortlistProtocol(HttpToolsProtocol):
         if last is None or last.response_complete or (is_own and not last.response_started):
             title = HTTPStatus(status).phrase
             body = problem(status, code, title, detail)
-            self.transport.write(_ANSWER % (status, title.encode(), len(body), body))
+            self.transport.write(_ANSWER % (status, title.encode(), len(body), new_request_id(), body))
         self.transport.close()

@@ -128,6 +128,10 @@ def _request_id(scope: Scope) -> bytes:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and REQUEST_ID.fullmatch(value):
             return cast("bytes", value)
+    return new_request_id()
+
+
+def new_request_id() -> bytes:
     return b"%032x" % random.getrandbits(128)
 
 

@@ -234,6 +234,7 @@ ENDLESS = b"x" * 10 * MB
         b"GET / HTTP/1.1\r\nhost: x\r\na: " + ENDLESS,
         b"GET / HTTP/1.1\r\nhost: x\r\n" + b"abcdefgh: ijklmnop\r\n" * 500_000,
         b"GET /" + ENDLESS,
+        b"GET /" + b"x" * 66_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",  # of one piece
         b"GET / HTTP/1.1\r\n" + ENDLESS,
         b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1;" + ENDLESS,
         b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\na: " + ENDLESS,  # a trailer
@@ -283,6 +284,7 @@ async def test_what_is_no_http_is_a_problem_too(served: Served, data: bytes):
     answer = await connection.rest()
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\n")
     assert b'"code":"bad_request"' in answer
+    assert b"\r\nx-request-id: " in answer
 
 
 # Connections ------------------------------------------------------------------------------------------
