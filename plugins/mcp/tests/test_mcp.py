@@ -212,21 +212,16 @@ async def test_over_http_pages_of_other_sites_are_refused(http: str):
             assert (await sender.post(http, json=body)).status_code in {403, 421}
 
 
-LONG = "x" * 10_000
 MALFORMED: list[tuple[str, Any]] = [
     ("choose", {}),
-    ("choose", {"bandit": None}),
     ("choose", {"bandit": ""}),
     ("choose", {"bandit": "no such"}),
     ("choose", {"bandit": "../../v1/status"}),
-    ("choose", {"bandit": LONG}),
     ("choose", {"bandit": "none"}),
     ("choose", {"bandit": 7}),
-    ("choose", {"bandit": ["router"]}),
     ("choose", {"bandit": "router", "k": 0}),
     ("choose", {"bandit": "router", "k": 10**30}),
     ("choose", {"bandit": "router", "k": "many"}),
-    ("choose", {"bandit": "router", "k": 1.5}),
     ("choose", {"bandit": "router", "key": "ann"}),
     ("choose", {"bandit": "router", "context": {"kind": "code"}}),
     ("choose", {"bandit": "router", "weights": {"quality": 1}}),
@@ -236,7 +231,6 @@ MALFORMED: list[tuple[str, Any]] = [
     ("choose", {"bandit": "router", "candidates": [{"id": "small"}]}),
     ("choose", {"bandit": "router", "filter": {"$what": 1}}),
     ("choose", {"bandit": "router", "filter": "cheap"}),
-    ("choose", {"bandit": "router", "filters": {"cost": 1}}),
     ("choose", {"bandit": "mine", "context": {"kind": "code"}}),
     ("choose", {"bandit": "mine", "key": "ann"}),
     ("choose", {"bandit": "mine", "key": "ann", "context": {"colour": "red"}}),
@@ -246,15 +240,12 @@ MALFORMED: list[tuple[str, Any]] = [
     ("reward", {"decision": "mine/d-0000000000000000", "value": 1}),
     ("reward", {"decision": "none/d-0000000000000000", "value": 1}),
     ("reward", {"decision": "a/b/c/d", "value": 1}),
-    ("reward", {"decision": "", "value": 1}),
-    ("reward", {"decision": LONG, "value": 1}),
     ("reward", {"decision": "\ud7ff\x00", "value": 1}),
     ("reward", {"decision": "x", "value": "good"}),
     ("reward", {"decision": "x", "value": None}),
     ("reward", {"decision": "x", "value": 1e308}),
     ("explain", {"decision": "x"}),
     ("explain", {"decision": "router/d-0000000000000000"}),
-    ("explain", {"decision": None}),
     ("report", {"bandit": "a/b"}),
     ("add_arms", {"catalogue": "models", "arms": []}),
     ("add_arms", {"catalogue": "models", "arms": [{"features": [1, 2, 3]}]}),
@@ -263,7 +254,6 @@ MALFORMED: list[tuple[str, Any]] = [
     ("add_arms", {"catalogue": "models", "arms": [{"id": "x", "colour": "red"}]}),
     ("add_arms", {"catalogue": "none", "arms": [{"id": "x", "features": [1, 2, 3]}]}),
     ("status", {"bandit": "none"}),
-    ("status", {"bandit": {"name": "router"}}),
 ]
 
 
