@@ -5,7 +5,7 @@ or may not show yet. The overlay is bounded. While full, no arm can be written, 
 than its bound does not choose until the follower has caught up.
 
 Notation
-    position    of the follower: the engine has all changes up to there (``storage.types.FollowedArms``)
+    position    of the follower: the engine has all changes up to there (``FollowedArms``)
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
                   None: none was; a text, in tokens and rows of version 2: the excluded arms, which are not
                   read any more; "": none was
     ``is_told``   ``closed`` and ``had`` name all arms which were not eligible
-    ``had``       arms or values shown to the key too often (``frequency_caps.exposures``)
+    ``had``       arms or values shown to the key too often (``exposure_limits.exposures``)
     ``prior_version``  of the learned prior, 0: none yet; None: the bandit had another prior
     ``effects_version``  of the arm effects, 0: none were found; None: the bandit had none
     ``has_candidates``  the request named its candidates; they are beside the token in the row

@@ -80,15 +80,15 @@ class RowMajorRewards:
         """Nothing is known before it is read."""
 
     def rounded(self, t: float) -> int:
-        """As ``Rewards.rounded``: a multiple of the grain."""
+        """As ``CoordinateRewards.rounded``: a multiple of the grain."""
         return rounded(t, grain_of(self.dim), self.dim)
 
     def pull(self, start: int, stop: int, places: Rows | None) -> Vector:
-        """As ``Rewards.pull``. Cost: a gather of (stop - start) coordinates of each arm."""
+        """As ``CoordinateRewards.pull``. Cost: a gather of (stop - start) coordinates of each arm."""
         return np.concatenate([terms.sum(axis=1) for terms in self._terms(start, stop, places)])
 
     def pull_squares(self, start: int, stop: int, places: Rows | None) -> tuple[Vector, Vector]:
-        """As ``Rewards.pull_squares``; the sums of squares are exact."""
+        """As ``CoordinateRewards.pull_squares``; the sums of squares are exact."""
         sums, squares = [], []
         for terms in self._terms(start, stop, places):
             sums.append(terms.sum(axis=1))
@@ -96,11 +96,11 @@ class RowMajorRewards:
         return np.concatenate(sums), np.concatenate(squares)
 
     def whole(self, places: Rows) -> Vector:
-        """As ``Rewards.whole``."""
+        """As ``CoordinateRewards.whole``."""
         return self.pull(0, self.dim, places)
 
     def scores(self, places: Rows) -> tuple[Rows, Vector]:
-        """As ``Rewards.scores``, in float64."""
+        """As ``CoordinateRewards.scores``, in float64."""
         rows = places if self._rows is None else self._rows[places]
         if self.reward_range is not None:
             for values in self._values(places, slice(None), self.dim):

@@ -53,9 +53,9 @@ class View(msgspec.Struct, frozen=True, eq=False):
 
     ``arm_filter``  other arms are not eligible
     ``exclude``     ids of further arms which are not eligible; unknown ones are ignored
-    ``limits``      how many arms of some groups the list may have: of ``selection.limits``, ``AtMost`` of
-                    each value of a field, ``CappedValues`` of some values, or another ``Limit``
-                    (of a list as a whole: a view says nothing of neighbours)
+    ``limits``      how many arms of some groups the list may have: of ``selection.list_limits``, ``AtMost``
+                    of each value of a field, ``CappedValues`` of some values, or another ``Limit`` (of a list
+                    as a whole: a view says nothing of neighbours)
     ``pins``        arms at fixed places, instead of as many of the policy's
     ``unpinned``    ids of pinned arms not allowed there: the policy chooses for their places
     ``quotas``      quotas at one moment: arms of those used up are not eligible
