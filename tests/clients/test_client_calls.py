@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,14 @@ async def test_choose_and_reward_in_a_task(service: Service):
         receipts = await asyncio.gather(*(client.reward(choice.decision, wait=True) for choice in choices))
         assert [receipt.accepted for receipt in receipts] == [1] * 20
         assert (await client.get_learner("home", "key-7")).observations == 1
+
+
+def test_a_position_of_none_is_sent_as_null(client: Client):
+    """Absent it is "auto", where a bandit can learn it; for all other fields null is as absent."""
+    for name, given in (("learns", {}), ("does-not", {"position": None})):
+        fields: Any = given
+        made = client.put_bandit(name, catalogue="films", policy="sub_ts", scope="per_key", **fields)
+        assert made.position == (None if given else "auto")
 
 
 def test_choices_of_many_arms_are_cut(client: Client):

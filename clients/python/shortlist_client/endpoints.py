@@ -268,7 +268,10 @@ class Endpoints:
 
     @endpoint
     def put_bandit(self, bandit: str, **fields: Unpack[settings.BanditBody]) -> Call[Bandit]:
-        """Make a bandit, or find that the same one exists. Raises Conflict if another one does."""
+        """Make a bandit, or find that the same one exists. Raises Conflict if another one does.
+
+        A field that is None is as absent, but for ``position``: None is none, and absent may be "auto".
+        """
         self._matters.pop(bandit, None)
         return routes.PUT_BANDIT.call(bandit, body=fields)
 

@@ -54,6 +54,8 @@ class Repeat(Enum):
     NEVER = "never"
 
 
+# A new bandit without a position may learn one; null is none.
+NULL_IS_A_VALUE = frozenset({"position"})
 SAFE, UNTAGGED, ONE_CHOICE, NEVER = Repeat.SAFE, Repeat.UNTAGGED, Repeat.ONE_CHOICE, Repeat.NEVER
 
 
@@ -80,7 +82,7 @@ class Route(Generic[T]):
         into: Sink | None = None,
     ) -> Call[T]:
         """One request. ``names`` fill the path. Fields that are None are left out, for absent means the same;
-        not those of a patch.
+        not those of a patch, nor those of ``NULL_IS_A_VALUE``.
 
         ``safe``: whether it may be sent again, if not as the table says. ``into``: a file for the answer.
         Raises InvalidArgument.
@@ -142,8 +144,8 @@ class Call(Generic[T]):
 
 
 def given_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Without those that are None."""
-    return {name: value for name, value in fields.items() if value is not None}
+    """Without those that are None and mean nothing by it."""
+    return {name: value for name, value in fields.items() if value is not None or name in NULL_IS_A_VALUE}
 
 
 def encoded(document: Any) -> bytes:
