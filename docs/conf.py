@@ -31,7 +31,7 @@ API = "docs/api"
 # The parts of the navigation: a title, and the pages as patterns. A page stands where it first fits.
 PARTS = {
     "Start": ("docs/quick-start", "docs/console", "README"),
-    "Recipes": ("docs/recipes/no-embeddings", "docs/recipes/*"),
+    "Recipes": ("docs/recipes/history", "docs/recipes/shadow", "docs/recipes/*"),
     "Guides": (
         "docs/features",
         "docs/context",
@@ -39,6 +39,7 @@ PARTS = {
         "docs/candidates",
         "docs/quotas",
         "docs/rewards",
+        "docs/arm-effects",
         "docs/signals",
         "docs/changing",
         "docs/moving",
@@ -47,6 +48,7 @@ PARTS = {
         "docs/scales",
         "docs/it-does-not-learn",
         "docs/slates",
+        "docs/personalizer",
         "docs/agents",
         "docs/plugins",
         "plugins/*/README",
@@ -64,7 +66,6 @@ PARTS = {
         "docs/clients",
         "docs/files",
         "clients/*/README",
-        "clients/cases/README",
     ),
     "Papers": ("algorithms/README", "docs/papers/README", "docs/papers/*"),
     "Operations": (
@@ -77,6 +78,8 @@ PARTS = {
         "docs/limits",
         "docs/scale",
         "docs/milvus",
+        "docs/streams",
+        "docs/lake",
         "docs/metrics",
         "docs/measurements",
         "load_tests/README",
