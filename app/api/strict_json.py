@@ -420,7 +420,7 @@ async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
     if refusal is not None and not is_alone:
         raise refusal
     name = model.long_list
-    if name is None or name not in texts_by_name:
+    if name is None or bytes(memoryview(texts_by_name.get(name, b"null"))[:1]) == b"n":  # or null
         # of a field that is given twice the last
         return validate_whole(model, msgspec.json.encode(texts_by_name), where)
     kind = _kind_of_item(model, name)
@@ -454,7 +454,7 @@ def _fields(model: type[StrictModel], data: bytes, where: FieldPath) -> dict[str
     texts_by_name = {name: text for name in model.model_fields if (text := getattr(outline, name))}
     for name, text in texts_by_name.items():
         first, is_long = bytes(memoryview(text)[:1]), name == model.long_list
-        if is_long and first != b"[":
+        if is_long and first not in b"[n":
             raise Invalid("Input should be a valid list", path=(*where, name))
         size = len(memoryview(text))
         if first == b"{" and size > model.max_object_bytes:

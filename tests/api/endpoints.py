@@ -54,6 +54,8 @@ SLATES_KINDS: dict[str, Kind] = {
     "allocation": "word", "bound": "word", "rules": "dict", "rules.at_most": "list",
     "rules.at_most.0.field": "text", "rules.at_most.0.count": "int", "metadata": "dict", "seed": "int",
 }  # fmt: skip
+# Either noise may be null, and either source of fields: the error names the other one.
+SLATES_NULLABLE = frozenset({"noise_range", "noise_std", "rules", "metadata", "seed"})
 ARM = {"id": "new", "features": [1, 2.5, -3e-4], "tags": ["a"], "metadata": {"x": [1, {"y": None}]}}
 ARM_KINDS: dict[str, Kind] = {"id": "id", "features": "list", "tags": "list", "metadata": "dict"}
 CHOOSE = {"k": 2, "exclude": ["a1"], "event_id": "e-1", "seed": 7, "activate": False, "baseline": "s-done",
@@ -476,7 +478,7 @@ WRITES = (
         {"state": STATE},
         {"state": "text"},
     ),
-    Endpoint("POST", "/v1/slates", "/v1/slates", SLATES, SLATES_KINDS, frozenset({"noise_std", "seed"})),
+    Endpoint("POST", "/v1/slates", "/v1/slates", SLATES, SLATES_KINDS, SLATES_NULLABLE),
     Endpoint(
         "POST",
         "/v1/slates/{campaign}/teach",

@@ -43,6 +43,7 @@ async def refusal(model: type[StrictModel], data: bytes) -> ShortlistError:
         (ArmsBody, {"arms": [*arms(2_000), *arms(1, 4_096)]}),
         (ArmIdsBody, {"ids": [f"a{n}" for n in range(9_000)]}),
         (ChooseBody, {"key": "u", "k": 3, "exclude": ["a", "b"], "filter": {"x": 1}, "context": [1.0]}),
+        (ChooseBody, {"k": 3, "candidates": None}),
         (ChooseBatchBody, {"requests": [{"exclude": [f"a{n}" for n in range(10_000)], "k": 2}, {}]}),
         (RewardsBody, {"rewards": [{"decision": "x" * 200_000, "value": 1}] * 2}),
         (VectorsMipsBody, {"k": 7, "vectors": [[1.0, 2.0], [3.0]], "query": [1], "value_range": [-9, 9]}),

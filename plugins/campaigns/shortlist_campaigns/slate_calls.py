@@ -113,7 +113,7 @@ class SlateBody(StrictModel):
     @field_validator("independent_noise")
     @classmethod
     def _goes_with_range(cls, independent_noise: bool, fields: ValidationInfo) -> bool:
-        if independent_noise and fields.data.get("noise_range") is None:
+        if independent_noise and "noise_range" in fields.data and fields.data["noise_range"] is None:
             raise ValueError("independent_noise goes with noise_range: noise_std is that of the total")
         return independent_noise
 
