@@ -86,6 +86,21 @@ def test_a_comparison_finds_what_a_list_of_each_ranking_has():
     assert alone.unknown.sum() < 0.8 * popular.unknown.sum()
 
 
+def test_many_small_groups_have_more_directions_than_are_real_of_each():
+    """Keys like a quarter of three of 75 groups of eight arms."""
+    rng = np.random.default_rng(0)
+    chances = np.full((300, 75), 0.003)
+    np.put_along_axis(chances, rng.random(chances.shape).argpartition(3, axis=1)[:, :3], 0.25, axis=1)
+    liked = sparse.csr_array((rng.random((300, 600)) < chances.repeat(8, axis=1)).astype(np.float32))
+    liked = liked[np.diff(liked.indptr) > 0]
+    assert real_directions(liked, 100, np.random.default_rng(0), blocks=BLOCKS) == 0
+    table = rng.standard_normal((600, 1))
+    found = held_out.compare(liked, table, np.random.default_rng(0), blocks=BLOCKS, most_directions=100)
+    assert found.directions == 100
+    found = held_out.compare(*shop(), np.random.default_rng(0), blocks=BLOCKS, most_directions=20)
+    assert GROUPS - 1 <= found.directions < 20, "few groups have what is real"
+
+
 def test_keys_that_are_held_out_have_no_part_in_what_is_fitted():
     """Each key likes two arms that nobody else likes: lists of what others like have none of them."""
     likes = np.zeros((30, 60), dtype=np.float32)

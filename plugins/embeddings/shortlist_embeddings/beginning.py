@@ -139,7 +139,7 @@ def begin(client: Client, name: str, options: BeginOptions) -> Iterator[str]:
     if options.history.dry_run:
         yield from (*_verdict(comparison), "dry run: nothing was made")
         return
-    yield from _make(client, name, options, read)
+    yield from _make(client, name, options, read, is_wide=comparison.directions == read.most_directions)
     yield from _next_calls(client, name)
     yield from _verdict(comparison)
 
@@ -262,10 +262,12 @@ def _verdict(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def _features(read: _Read, options: BeginOptions) -> tuple[FeatureBlocks, HistoryPrior]:
-    """Features of all keys, and what they say of new ones."""
+def _features(read: _Read, options: BeginOptions, *, is_wide: bool) -> tuple[FeatureBlocks, HistoryPrior]:
+    """Features of all keys, and what they say of new ones. ``is_wide``: with as many directions as may be."""
     rng = np.random.default_rng(SEED)
-    directions = real_directions(read.liked, read.most_directions, rng, blocks=options.blocks)
+    directions = read.most_directions
+    if not is_wide:
+        directions = real_directions(read.liked, directions, rng, blocks=options.blocks)
 
     def make(liked: sparse.csr_array) -> FeatureBlocks:
         return make_blocks(liked, read.table, directions, np.random.default_rng(SEED), blocks=options.blocks)
@@ -277,9 +279,9 @@ def _features(read: _Read, options: BeginOptions) -> tuple[FeatureBlocks, Histor
     return make(read.liked), prior
 
 
-def _make(client: Client, name: str, options: BeginOptions, read: _Read) -> Iterator[str]:
+def _make(client: Client, name: str, options: BeginOptions, read: _Read, *, is_wide: bool) -> Iterator[str]:
     """Make catalogues and bandit; if stopped, say which exist."""
-    blocks, prior = _features(read, options)
+    blocks, prior = _features(read, options, is_wide=is_wide)
     existing = list[str]()
     try:
         yield import_arms(client, name, [options.items], options.table)[-1]
