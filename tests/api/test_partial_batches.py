@@ -16,7 +16,7 @@ REFUSED: list[tuple[Json, str, list[Any]]] = [
     ({}, "invalid", ["key"]),
     ({"key": "ann", "context": [1.0]}, "invalid", ["context"]),
     ({"key": "ann", "visitor": "bob"}, "invalid", ["visitor"]),
-    ({"key": "ann", "baseline": "none"}, "not_found", []),
+    ({"key": "ann", "baseline": "none"}, "not_found", ["baseline"]),
     ({"key": "ann", "filter": {"kind": {"$what": 1}}}, "invalid", ["filter", "kind", "?"]),
     ({"key": "ann", "rules": {"pin": [{"arm": "gone", "place": 1}]}}, "invalid", ["rules", "pin", 0, "arm"]),
 ]
