@@ -500,11 +500,7 @@ BROKEN = [
     ("app/policies/a.py", "from app.learners import learners", 0),
     ("app/queries/a.py", "from app import measuring", 1),
     ("algorithms/shortlist/index/hnsw.py", "import hnswlib\nfrom shortlist.types import TopK", 0),
-    (
-        "server/application.py",
-        "from app.api import problems\nfrom app.storage import store",
-        0,
-    ),
+    ("server/application.py", "from app.api import problems\nfrom app.storage import store", 0),
     ("algorithms/shortlist/mips/a.py", "import numpy as np\ndef f(rng: np.random.Generator): ...", 0),
 ]
 

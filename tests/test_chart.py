@@ -337,16 +337,7 @@ def rule_of(settings: dict[str, Any]) -> dict[str, Any]:
 
 def test_settings_of_the_values_are_those_of_the_service() -> None:
     """All but those that the chart itself decides; with those of the plug-ins of the image."""
-    own = {
-        "host",
-        "port",
-        "data_dir",
-        "redis_url",
-        "milvus_uri",
-        "api_keys",
-        "api_keys_file",
-        "worker",
-    }
+    own = {"host", "port", "data_dir", "redis_url", "milvus_uri", "api_keys", "api_keys_file", "worker"}
     rules = {name: rule_of(rule) for name, rule in Settings.model_json_schema()["properties"].items()}
     assert own <= rules.keys()
     expected = {name: rule for name, rule in rules.items() if name not in own}

@@ -43,10 +43,7 @@ NOT_RUN = {
         "docs/tour.md",
         "       note: Annotated[str, Field(max_length=200)] | None = None",
     ): "is a line of a change that the reader makes",
-    (
-        "algorithms/README.md",
-        "$ pip install ./algorithms",
-    ): "see tests/test_distributions.py",
+    ("algorithms/README.md", "$ pip install ./algorithms"): "see tests/test_distributions.py",
     ("docs/operations.md", "$ docker build -t shortlist:3.0.0 ."): "needs Docker; see tests/test_deploy.py",
     (
         "docs/operations.md",

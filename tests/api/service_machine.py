@@ -256,12 +256,7 @@ class WholeService(ComparedService):
             bandit.events[claim] = body, answer
         return self._decided(chooser, answer)
 
-    @rule(
-        place=PLACES,
-        asked=some(of("requests"), 4),
-        told=some(of("told"), 4),
-        waits=st.booleans(),
-    )
+    @rule(place=PLACES, asked=some(of("requests"), 4), told=some(of("told"), 4), waits=st.booleans())
     def choose_batch(self, place: int, asked: list[Request], told: list[Told], waits: bool) -> None:
         name, bandit = self._nth(place)
         path, bodies = f"bandits/{name}/choose/batch", [self._request(bandit, *each) for each in asked]

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.serving.constraints.base import (
-    Constraint,
-)
+from app.serving.constraints.base import Constraint
 from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins

@@ -180,10 +180,7 @@ async def test_the_catalogue_tells_which_filters_are_in_use(shared: Api):
         ),
         ({"rules": {"pin": [{"arm": "zzz", "place": 1}]}, "k": 3}, ("body", "rules", "pin", 0, "arm")),
         ({"rules": {"at_most": [{"field": "x", "count": 0}]}}, ("body", "rules", "at_most", 0, "count")),
-        (
-            {"rules": {"at_most": [{"field": "x", "count": 1}] * 2}},
-            ("body", "rules", "at_most", 1, "field"),
-        ),
+        ({"rules": {"at_most": [{"field": "x", "count": 1}] * 2}}, ("body", "rules", "at_most", 1, "field")),
         ({"rules": {"least": []}}, ("body", "rules", "least")),
     ],
 )
@@ -219,10 +216,7 @@ UNMET: list[tuple[Json, dict[str, str]]] = [
     ({"$not": {"colour": {"$ne": "red"}}}, {"colour": "no arm has `colour`"}),
     ({"color": {"$nin": ["red", "blue"]}, "maker": {"$ne": 3}}, {}),
     ({"mixed": {"$gt": 1_000}}, {}),
-    (
-        {"mixed": True},
-        {"mixed": MIXED},
-    ),
+    ({"mixed": True}, {"mixed": MIXED}),
     ({"gone": 1}, {"gone": "no arm has `gone`"}),
 ]
 

@@ -296,12 +296,7 @@ async def test_what_a_bandit_may_say_of_match_and_that_it_stays(shared: Api):
     assert await shared.ok("PUT", "/v1/bandits/set", body, 200) == made
     fewer = {"fields": FIELDS[:1]}
     await shared.refused(
-        "PATCH",
-        "/v1/bandits/set",
-        {"match": fewer},
-        status=409,
-        code="not_changeable",
-        loc=["body", "match"],
+        "PATCH", "/v1/bandits/set", {"match": fewer}, status=409, code="not_changeable", loc=["body", "match"]
     )
     problem = await shared.refused(
         "PUT", "/v1/bandits/set", {**body, "match": fewer}, status=409, code="conflict"

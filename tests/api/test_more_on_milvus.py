@@ -16,14 +16,9 @@ from test_choosing import (
     test_an_error_in_a_batch_names_its_place,
     test_the_arms_of_a_batch_are_bounded_together,
 )
-from test_diverse import (
-    test_a_list_of_unlike_arms_from_draws,
-    test_with_pins_filters_exclusions_and_limits,
-)
+from test_diverse import test_a_list_of_unlike_arms_from_draws, test_with_pins_filters_exclusions_and_limits
 from test_filters_everywhere import test_bad_filters_and_rules_are_named
-from test_included import (
-    test_a_repeat_for_an_event_is_the_same_choice_with_the_metadata_of_now,
-)
+from test_included import test_a_repeat_for_an_event_is_the_same_choice_with_the_metadata_of_now
 from test_on_milvus import api, shared
 from test_repeats import (
     test_callers_at_once_events_dry_runs_pins_and_batches,

@@ -271,10 +271,7 @@ async def two_processes(store_url: str, tmp_path: Path) -> AsyncIterator[tuple[A
 
 @pytest.mark.parametrize(
     ("owner", "name", "call"),
-    [
-        (BanditQuotas, "charge", "choice"),
-        (Quotas, "count_rewards", "reward"),
-    ],
+    [(BanditQuotas, "charge", "choice"), (Quotas, "count_rewards", "reward")],
     ids=["choice", "reward"],
 )
 async def test_what_began_before_the_switch_ends_after_it(

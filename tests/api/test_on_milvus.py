@@ -6,23 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from test_catalogue_changes import (
-    test_a_listing_gives_every_arm_that_stays_once_while_others_change,
-)
+from test_catalogue_changes import test_a_listing_gives_every_arm_that_stays_once_while_others_change
 from test_catalogues import test_a_change_is_seen_by_the_next_call
-from test_choosing import (
-    test_a_greedy_choice_is_the_largest_product_with_the_estimate,
-)
-from test_import import (
-    empty,
-    test_a_catalogue_deleted_during_its_import,
-)
-from test_included import (
-    test_all_metadata_or_the_fields_that_are_named,
-)
-from test_repeats import (
-    test_what_was_rewarded_does_not_come_again,
-)
+from test_choosing import test_a_greedy_choice_is_the_largest_product_with_the_estimate
+from test_import import empty, test_a_catalogue_deleted_during_its_import
+from test_included import test_all_metadata_or_the_fields_that_are_named
+from test_repeats import test_what_was_rewarded_does_not_come_again
 from test_rewards import (
     api_with_bandits,
     test_a_reward_is_counted_once,

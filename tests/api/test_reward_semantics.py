@@ -139,11 +139,7 @@ async def test_a_decision_that_was_not_shown_teaches_nothing(api: Api):
     )
     assert [item["code"] for item in refused["rejected"]] == ["not_activated"] * 2
     answer = await api.ok("POST", "/v1/decisions/activate", {"decisions": [tokens[1], "forged"]})
-    assert answer == {
-        "activated": 1,
-        "duplicate": 0,
-        "rejected": [{"index": 1, "code": "invalid_token"}],
-    }
+    assert answer == {"activated": 1, "duplicate": 0, "rejected": [{"index": 1, "code": "invalid_token"}]}
     await learned(api, "b", 1)  # its default: it is waited for since it was shown
     again = await api.ok("POST", "/v1/decisions/activate", {"decisions": [tokens[1]]})
     assert (again["activated"], again["duplicate"]) == (0, 1)

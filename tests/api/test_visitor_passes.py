@@ -109,11 +109,7 @@ async def test_a_pass_fills_in_the_visitor_that_repeats_count_for(public: Api):
         ("/v1/bandits/all/choose", {"visitor": "bob"}, ["body", "visitor"]),
         ("/v1/bandits/own/choose", {"baseline": "s"}, ["body", "baseline"]),
         ("/v1/bandits/own/choose", {"dry_run": True}, None),
-        (
-            "/v1/bandits/own/choose/batch",
-            {"requests": [{}, {"key": "bob"}]},
-            ["body", "requests", 1, "key"],
-        ),
+        ("/v1/bandits/own/choose/batch", {"requests": [{}, {"key": "bob"}]}, ["body", "requests", 1, "key"]),
         ("/v1/bandits/own/observations", {"observations": [{"id": "o", "arm": "a1", "value": 1}]}, None),
     ],
 )

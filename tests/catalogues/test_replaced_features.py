@@ -10,13 +10,7 @@ import pytest
 
 from api_client import Api, running
 from app.catalogues.kept_arms import FoundArms
-from app.catalogues.replaced_features import (
-    LEAST_REPLACED,
-    PERIOD_S,
-    WITHIN_S,
-    ReplacedFeatures,
-    explained,
-)
+from app.catalogues.replaced_features import LEAST_REPLACED, PERIOD_S, WITHIN_S, ReplacedFeatures, explained
 from app.platform.errors import Unavailable
 from app.storage.arms import ArmStore
 from shortlist_files import replacing

@@ -170,10 +170,7 @@ FILES: dict[str, tuple[Callable[[Path], Made], dict[str, Any] | str]] = {
         lambda at: text(at, 'sku,about\n"a","one, ""two""\nthree"\nb,""\n'),
         both({"about": 'one, "two"\nthree'}),
     ),
-    "gzip": (
-        lambda at: text(at, gzip.compress(b"sku,price\na,1234.5\nb,7\n"), name="t.csv.gz"),
-        PRICES,
-    ),
+    "gzip": (lambda at: text(at, gzip.compress(b"sku,price\na,1234.5\nb,7\n"), name="t.csv.gz"), PRICES),
     "more cells than the head, all empty": (lambda at: text(at, "sku,price\na,1234.5,,\nb,7,\n"), PRICES),
     "prices with a currency": (lambda at: text(at, 'sku,price\na,"€ 1,234.50"\nb,€7\n'), PRICES),
     "codes with zeros in front stay texts": (

@@ -13,11 +13,7 @@ import pytest
 from app.api.api_keys import new_key
 from service_process import Service, serving
 from shortlist_client import Client, Retry, RewardSender
-from shortlist_client.errors import (
-    ConnectionFailed,
-    DimensionMismatch,
-    InvalidArgument,
-)
+from shortlist_client.errors import ConnectionFailed, DimensionMismatch, InvalidArgument
 
 pytestmark = pytest.mark.rest
 
@@ -78,10 +74,7 @@ def test_what_can_be_no_key(key: str):
 
 def test_nobody_is_there():
     client = Client("http://127.0.0.1:1", retry=Retry(attempts=2, first_wait_s=0.0))
-    with (
-        client,
-        pytest.raises(ConnectionFailed, match=r"no service answers at http://127.0.0.1:1") as failed,
-    ):
+    with client, pytest.raises(ConnectionFailed, match=r"no service answers at http://127.0.0.1:1") as failed:
         client.choose("home")
     assert "\n" not in str(failed.value)
 

@@ -207,10 +207,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda at: text(at / "a.ndjson", json.dumps(MANY_FIELDS)),
         "a.ndjson: row 1: metadata: at most 256 fields",
     ),
-    "a column too few": (
-        lambda at: text(at / "a.csv", "id,x0,x1\na,1,2\n"),
-        "a.csv: has no column x2",
-    ),
+    "a column too few": (lambda at: text(at / "a.csv", "id,x0,x1\na,1,2\n"), "a.csv: has no column x2"),
     "no number": (lambda at: text(at / "a.csv", HEAD + "a,1,c4nary,3,,\n"), "a.csv: row 1: x1: must be"),
     "metadata that are no JSON": (
         lambda at: text(at / "a.csv", HEAD + 'a,1,2,3,,"{c4nary"\n'),
@@ -246,10 +243,7 @@ def test_a_bad_file_changes_nothing_and_the_first_mistake_is_named(
 def test_of_an_id_that_comes_again_the_last_row_counts(client: Client, run: Run, tmp_path: Path):
     lines = GOOD + '{"id": "b", "features": [4, 5, 6]}\n' + GOOD.replace("1", "7")
     status, said, _ = run("import", "c", text(tmp_path / "a.ndjson", lines))
-    assert (status, said) == (
-        0,
-        "2 arms: 2 added, 0 were there; 1 row was replaced by a later one\n",
-    )
+    assert (status, said) == (0, "2 arms: 2 added, 0 were there; 1 row was replaced by a later one\n")
     assert {arm[0]: arm[1] for arm in arms_of(client)} == {"a": (7.0, 2.0, 3.0), "b": (4.0, 5.0, 6.0)}
 
 
@@ -260,10 +254,7 @@ def test_an_import_through_a_connection_that_breaks(client: Client, service: Ser
     for first in range(0, 500, 5):  # a file is read by itself: each is a request
         ids = "".join(f"a{number}\n" for number in range(first, first + 5))
         paths.append(matrix(tmp_path / f"{first}.npy", rows[first : first + 5], ids))
-    with (
-        DroppingProxy(service.port, seed=1) as proxy,
-        Client(f"http://127.0.0.1:{proxy.port}") as dropped,
-    ):
+    with DroppingProxy(service.port, seed=1) as proxy, Client(f"http://127.0.0.1:{proxy.port}") as dropped:
         proxy.drop = 1 / 12
         assert import_arms(dropped, "c", paths, request_bytes=1)[0].startswith("500 arms:")
         assert proxy.dropped > 0

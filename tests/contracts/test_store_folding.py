@@ -47,11 +47,7 @@ async def test_states_and_watermark_change_together(store: Store):
     ]
     assert await checkpoints(
         store, 0, [LearnerId(UID, "ann"), LearnerId(OTHER_UID, "ann"), LearnerId(UID, "ann")]
-    ) == [
-        bytes(range(256)),
-        b"",
-        bytes(range(256)),
-    ]
+    ) == [bytes(range(256)), b"", bytes(range(256))]
     assert await checkpoints(store, 0, []) == []
 
 

@@ -12,14 +12,7 @@ import pytest
 
 from app.storage import redis_keys as keys
 from app.storage.store import Store
-from app.storage.types import (
-    QuotaChanges,
-    QuotaCount,
-    QuotaEvent,
-    QuotasNow,
-    QuotaTerms,
-    QuotaWindow,
-)
+from app.storage.types import QuotaChanges, QuotaCount, QuotaEvent, QuotasNow, QuotaTerms, QuotaWindow
 
 pytestmark = pytest.mark.anyio
 

@@ -53,11 +53,7 @@ async def test_a_deleted_bandit_learns_nothing_from_entries_that_were_under_way(
     await store.registry.create_catalogue("films", record(UID))
     await store.registry.create_bandit("b", record(UID), catalogue="films")
     assert await store.registry.delete_bandit("b", UID, catalogue="films")
-    states = {
-        LearnerId(UID, "ann"): b"1",
-        LearnerId(OTHER_UID, "ann"): b"2",
-        LearnerId(UID, "bob"): None,
-    }
+    states = {LearnerId(UID, "ann"): b"1", LearnerId(OTHER_UID, "ann"): b"2", LearnerId(UID, "bob"): None}
     for partition in range(store.partitions):
         assert await store.learners.apply(partition, expected="0-0", watermark="1-1", states=states)
         assert await checkpoints(store, partition, list(states)) == [None, b"2", None]

@@ -19,9 +19,7 @@ def pages() -> list[shop.Page]:
         return shop.play(client, seed=2)
 
 
-def test_everything_is_in_stock_affordable_and_in_the_language(
-    pages: list[shop.Page],
-) -> None:
+def test_everything_is_in_stock_affordable_and_in_the_language(pages: list[shop.Page]) -> None:
     for page in pages:
         assert all(article.stock > 0 for article in page.shown)
         for article in page.shown:

@@ -65,11 +65,7 @@ def log_of(draw: random.Random) -> list[tuple[str, DecodedEntry, RewardEntry]]:
 
         def reward(x, value, decided_ms=decided_ms, half_life_s=half_life_s):
             return RewardEntry(
-                vector_to_bytes(x),
-                value,
-                decided_ms=decided_ms,
-                half_life_s=half_life_s,
-                defaults=(DEFAULT,),
+                vector_to_bytes(x), value, decided_ms=decided_ms, half_life_s=half_life_s, defaults=(DEFAULT,)
             )
 
         meant, kind = reward(x, value), draw.choice(KINDS)

@@ -250,12 +250,7 @@ def test_a_graph_that_lost_its_longest_arms_does_not_serve_until_it_is_built_aga
 
 @pytest.mark.parametrize(
     ("recall", "speedup", "kind"),
-    [
-        (0.96, 1.3, "hnsw"),
-        (0.952, 4.0, "exact"),
-        (0.90, 4.0, "exact"),
-        (0.90, 99.0, "exact"),
-    ],
+    [(0.96, 1.3, "hnsw"), (0.952, 4.0, "exact"), (0.90, 4.0, "exact"), (0.90, 99.0, "exact")],
 )
 def test_a_graph_that_finds_less_than_the_target_does_not_serve(monkeypatch, recall, speedup, kind):
     measured_as(monkeypatch, recall, speedup)

@@ -40,11 +40,7 @@ async def copied(service: HeadlessService, bandit: Bandit, limit: int = 100) -> 
             return found
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"half_life_s": 60.0}, {"idle_ttl_s": 900.0}],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", [{}, {"half_life_s": 60.0}, {"idle_ttl_s": 900.0}], ids=str)
 async def test_learners_are_given_bit_for_bit(service: HeadlessService, settings: dict[str, object]):
     bandit = await taught(service, **settings)
     states = await copied(service, bandit)

@@ -135,14 +135,7 @@ def test_the_index_is_asked_for_more_when_the_rules_leave_no_candidate():
     view, rng = index.snapshot(), np.random.default_rng(1)
     for _ in range(50):
         drawn = igw.draw(
-            view,
-            np.ones(1),
-            np.empty(0, np.int64),
-            k=6,
-            count=2,
-            gamma=0.0,
-            rng=rng,
-            limits=limits(view),
+            view, np.ones(1), np.empty(0, np.int64), k=6, count=2, gamma=0.0, rng=rng, limits=limits(view)
         )
         rows = drawn.hits.rows.tolist()
         assert rows[0] in {7, 8}

@@ -25,10 +25,7 @@ OBSERVATION_S = 7_200
 
 @pytest.fixture
 def town_with_clocks(tmp_path: Path, clocks: Clocks) -> Iterator[Town]:
-    settings = {
-        "SHORTLIST_TOKEN_TTL_S": str(LIFE_S),
-        "SHORTLIST_OBSERVATION_TTL_S": str(OBSERVATION_S),
-    }
+    settings = {"SHORTLIST_TOKEN_TTL_S": str(LIFE_S), "SHORTLIST_OBSERVATION_TTL_S": str(OBSERVATION_S)}
     preload = clocks.store.settings
     with town(tmp_path, preload=preload, **settings, **clocks.services.settings) as town_with_clocks:
         yield town_with_clocks

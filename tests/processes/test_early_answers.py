@@ -58,10 +58,7 @@ def node_call(script: str) -> Call:
     return call
 
 
-CLIENTS: dict[str, Call] = {
-    "http.client, chunked": http_client_call,
-    "node http": node_call(STREAM),
-}
+CLIENTS: dict[str, Call] = {"http.client, chunked": http_client_call, "node http": node_call(STREAM)}
 REFUSALS = {
     (413, "too_large"): ("/v1/catalogues/c/arms", {}),
     (401, "unauthorized"): ("/v1/catalogues/c/arms", {"authorization": "Bearer nobody"}),

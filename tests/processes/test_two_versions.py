@@ -129,9 +129,7 @@ async def test_what_is_new_and_has_its_default_is_no_hindrance(replicas: tuple[s
         assert (await ok(older, "PATCH", PATH, {"ridge": 2}))["version"] == 3
 
 
-async def test_a_value_that_the_older_one_does_not_know_is_not_served_there(
-    replicas: tuple[str, str, str],
-):
+async def test_a_value_that_the_older_one_does_not_know_is_not_served_there(replicas: tuple[str, str, str]):
     async with (
         httpx.AsyncClient(base_url=replicas[0], timeout=60) as older,
         httpx.AsyncClient(base_url=replicas[1], timeout=60) as newer,

@@ -27,10 +27,7 @@ OF_PACKAGES: dict[str, tuple[Call | None, list[str]]] = {
     "shortlist-lake": (None, ["rebuild", "--log", "lake", "--out", "learners.ndjson"]),
     "shortlist-mcp": (None, ["mcp"]),
     "shortlist-milvus": (None, []),
-    "shortlist-personalizer": (
-        ("POST", "/personalizer/v1.0/rank", {}),
-        ["personalizer", "init", "shop"],
-    ),
+    "shortlist-personalizer": (("POST", "/personalizer/v1.0/rank", {}), ["personalizer", "init", "shop"]),
     "shortlist-streams": (None, ["ingest", "--from", "kafka://host/topic"]),
     "shortlist-upgrade": (None, ["upgrade", "--check"]),
 }

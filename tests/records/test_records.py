@@ -14,14 +14,7 @@ from app.api.api_keys import VisitorPass
 from app.catalogues.catalogue_kinds import options_of
 from app.indexes.live import IndexOptions
 from app.records.log_entries import RewardEntry, WaitingDecision
-from app.records.records import (
-    CatalogueRecord,
-    LearnerState,
-    bytes_to_state,
-    pack,
-    state_to_bytes,
-    unpack,
-)
+from app.records.records import CatalogueRecord, LearnerState, bytes_to_state, pack, state_to_bytes, unpack
 from golden import RECORDS
 from shortlist.linear import ridge_sums
 

@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_sync import (
-    Two,
-    change,
-    headless_service,
-    two_processes,
-    two_services,
-)
+from test_sync import Two, change, headless_service, two_processes, two_services
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import RewardRule

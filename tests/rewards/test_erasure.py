@@ -106,12 +106,7 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(
     service: HeadlessService, store_url: str, way: str
 ):
     await service.quiet()
-    bandit = await service.bandit(
-        policy="sub_ts",
-        idle_ttl_s=IDLE_S,
-        reward=WAITS,
-        log=LogRule(),
-    )
+    bandit = await service.bandit(policy="sub_ts", idle_ttl_s=IDLE_S, reward=WAITS, log=LogRule())
     learner = bandit.learner_for("a-key-that-lived")
     await live(service, bandit, learner.name)
     before = await kept(service, store_url, learner.name)

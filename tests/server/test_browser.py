@@ -111,12 +111,7 @@ def test_a_page_can_choose_and_reward_and_nothing_else(site: Site, tmp_path: Pat
             ("POST", "/v1/rewards?wait=applied", page_key, reward),
             ("POST", "/v1/bandits/b/choose", None, {}),  # no key
             ("POST", "/v1/catalogues/c/arms/delete", page_key, {"ids": ["a"]}),  # not its scope
-            (
-                "POST",
-                "/v1/catalogues/c/arms/delete",
-                admin_key,
-                {"ids": ["a"]},
-            ),  # not for pages
+            ("POST", "/v1/catalogues/c/arms/delete", admin_key, {"ids": ["a"]}),  # not for pages
             ("GET", "/v1/catalogues/c", page_key, None),  # a method that no page may use
             ("DELETE", "/v1/bandits/b", admin_key, None),
         ]

@@ -9,14 +9,7 @@ import pytest
 from app.records.kept_choice import KeptChoice
 from app.records.records import pack, unpack
 from app.rewards.tokens import Decision, TokenSigner
-from app.serving.choice import (
-    Choice,
-    ChosenArm,
-    choice_of,
-    kept_choice,
-    kept_decision,
-    part_of,
-)
+from app.serving.choice import Choice, ChosenArm, choice_of, kept_choice, kept_decision, part_of
 
 SCORES = (-0.0, 5e-324, 1.7976931348623157e308, -1 / 3, 1e-17)
 

@@ -55,8 +55,7 @@ def table():
     rows = []
     for line in redis_keys.__doc__.splitlines():
         if found := re.match(
-            r"    (\{\S+\}:\S+(?: \w+>\S*)*)\s+(string|hash|zset|set|stream|list) +.*?\s{2,}(\S.*)",
-            line,
+            r"    (\{\S+\}:\S+(?: \w+>\S*)*)\s+(string|hash|zset|set|stream|list) +.*?\s{2,}(\S.*)", line
         ):
             name, kind, lives = found.groups()
             name = re.sub(r"<[^>]*>", "*", name)

@@ -68,9 +68,7 @@ def catalogue(name: str, run: Any) -> Any:
 
 
 @pytest.mark.rest
-async def test_one_failure_rests_and_the_others_go_on(
-    caplog: pytest.LogCaptureFixture,
-):
+async def test_one_failure_rests_and_the_others_go_on(caplog: pytest.LogCaptureFixture):
     eager = Pauses(index_poll_s=0.001)
 
     def fail() -> None:

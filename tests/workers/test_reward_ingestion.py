@@ -34,9 +34,7 @@ UID = "0123456789abcdef"
 OTHER = "fedcba9876543210"
 TTL_MS = 600_000
 DIM = 3
-SETTINGS = settings(
-    max_examples=40,
-)
+SETTINGS = settings(max_examples=40)
 
 # (learner, features, value, first) or a learner to forget
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)

@@ -150,8 +150,7 @@ async def test_many_workers_on_one_log(one: Store):
 
 
 @pytest.mark.parametrize(
-    "where",
-    ["learners.watermark", "rewards.read", "learners.stored", "learners.apply", "reply lost"],
+    "where", ["learners.watermark", "rewards.read", "learners.stored", "learners.apply", "reply lost"]
 )
 async def test_a_crash_anywhere_is_made_good_by_the_next_worker(one: Store, where: str):
     log = [("x", [1.0, 2.0, float(i)], 0.5, True) for i in range(10)]

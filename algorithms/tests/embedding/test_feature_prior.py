@@ -7,13 +7,7 @@ import pytest
 from scipy import sparse
 
 from shortlist.embedding import feature_prior
-from shortlist.embedding.feature_prior import (
-    FOLDS,
-    LEAST_EIGENVALUE,
-    LEAST_LEFT,
-    LEAST_VARIANCE,
-    ROUNDS,
-)
+from shortlist.embedding.feature_prior import FOLDS, LEAST_EIGENVALUE, LEAST_LEFT, LEAST_VARIANCE, ROUNDS
 
 KEYS, ARMS = 400, 60
 

@@ -27,11 +27,7 @@ pytestmark = pytest.mark.rest
 N, K = 6, 3
 DELTAS = (0.3, 0.05, 1e-6)
 EPSILONS = (0.0, 0.02)
-KINDS = {
-    "given": {"noise_std": 0.3},
-    "estimated": {"noise_std": None},
-    "judgements": {"noise": "bernoulli"},
-}
+KINDS = {"given": {"noise_std": 0.3}, "estimated": {"noise_std": None}, "judgements": {"noise": "bernoulli"}}
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 

@@ -168,10 +168,7 @@ def tands_by_hand(state, count):
     return pairs
 
 
-@given(
-    seed=st.integers(0, 2**32),
-    answers=st.sampled_from([(4, 0.5), (3, 0.0), (400, 0.0), (3_000, 0.0)]),
-)
+@given(seed=st.integers(0, 2**32), answers=st.sampled_from([(4, 0.5), (3, 0.0), (400, 0.0), (3_000, 0.0)]))
 @settings(max_examples=30)
 def test_tands_asks_what_algorithm_4_asks(seed, answers):
     most, unseen = answers

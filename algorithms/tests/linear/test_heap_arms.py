@@ -29,11 +29,7 @@ def entries(heap):
 
 
 @settings(max_examples=150)
-@given(
-    batches=pushes,
-    thresholds=st.lists(st.floats(-6, 8), max_size=9),
-    data=st.data(),
-)
+@given(batches=pushes, thresholds=st.lists(st.floats(-6, 8), max_size=9), data=st.data())
 def test_pushing_and_eliminating_is_that_of_a_sorted_list(batches, thresholds, data):
     heap, mirror, used = HeapArms(stage=3), {}, 0
     for batch in batches:

@@ -15,11 +15,7 @@ from scipy import integrate
 from folds import fold
 from shortlist.linear import bilinear, linear_ts, ridge, ridge_sums, scales
 from shortlist.linear.discounted_sums import minus, plus, scaled
-from shortlist.linear.exploration import (
-    LITTLE_NOISE,
-    exploration_at,
-    exploration_of_dimension,
-)
+from shortlist.linear.exploration import LITTLE_NOISE, exploration_at, exploration_of_dimension
 
 POWERS = st.integers(-12, 12)
 

@@ -6,11 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from finite_arms import (
-    LAYOUTS,
-    best,
-    truth,
-)
+from finite_arms import LAYOUTS, best, truth
 from shortlist.mips.bounded_me import bounded_me
 from shortlist.mips.racing import racing
 

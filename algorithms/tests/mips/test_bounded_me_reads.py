@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_bounded_me import SEARCHES
 
-from finite_arms import (
-    LAYOUTS,
-    in_blocks,
-    in_rows,
-    spread_out,
-)
+from finite_arms import LAYOUTS, in_blocks, in_rows, spread_out
 from shortlist.errors import InvalidParameter
 from shortlist.finite_population import rho
 from shortlist.mips import bounded_me as bounded

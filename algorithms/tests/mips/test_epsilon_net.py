@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shortlist.errors import InvalidArgument
-from shortlist.mips.epsilon_net import (
-    FAILURE,
-    log_points,
-    nearest_point,
-    rounding_error,
-    solvers_needed,
-)
+from shortlist.mips.epsilon_net import FAILURE, log_points, nearest_point, rounding_error, solvers_needed
 
 
 @given(dim=st.integers(1, 40), seed=st.integers(0, 2**32), epsilon=st.floats(1e-6, 1.0))

@@ -12,13 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.mips.measured_costs import (
-    MOST_OVERHEAD,
-    MOST_READ,
-    USUAL,
-    costs_of,
-    measure,
-)
+from shortlist.mips.measured_costs import MOST_OVERHEAD, MOST_READ, USUAL, costs_of, measure
 from shortlist.mips.read_costs import ReadCosts
 
 pytestmark = pytest.mark.rest

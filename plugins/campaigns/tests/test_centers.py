@@ -43,11 +43,7 @@ async def test_the_centres_are_those_of_greedy(api: Api, method: str, dim: int):
     assert answer["radius"] == pytest.approx(np.sqrt(radius(matrix, centers)), rel=1e-9)
     assert (answer["method"], answer["catalogue_version"]) == (method, 1)
     kind = "exact" if method == "naive" or dim == 3 else "pac"
-    assert answer["guarantee"] == {
-        "kind": kind,
-        "epsilon": 0.0,
-        "delta": 1e-6 if kind == "pac" else 0.0,
-    }
+    assert answer["guarantee"] == {"kind": kind, "epsilon": 0.0, "delta": 1e-6 if kind == "pac" else 0.0}
     cost = answer["cost"]
     assert cost["exhaustive_reads"] == 40 * dim * 4
     assert (cost["reads"] == cost["exhaustive_reads"]) == (kind == "exact")

@@ -387,12 +387,7 @@ BAD: list[tuple[Json, int, str, list[str | int]]] = [
     ({"policy": {"filter": {"a": {"$near": 1}}}}, 422, "invalid", ["body", "policy", "filter", "a", "?"]),
     ({"policy": {"holdout": {"share": 0.1}}}, 422, "invalid", ["body", "policy", "holdout"]),
     ({"policy": {"policy": "best"}}, 422, "invalid", ["body", "policy", "policy"]),
-    (
-        {"policy": {"policy": "sub_elim", "temperature": None}},
-        422,
-        "invalid",
-        ["body", "policy", "policy"],
-    ),
+    ({"policy": {"policy": "sub_elim", "temperature": None}}, 422, "invalid", ["body", "policy", "policy"]),
     ({"policy": {"scope": "per_key"}}, 409, "not_changeable", ["body", "policy", "scope"]),
     ({"policy": {"catalogue": None}}, 409, "not_changeable", ["body", "policy", "catalogue"]),
     ({"policy": []}, 422, "invalid", ["body", "policy"]),

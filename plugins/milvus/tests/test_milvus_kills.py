@@ -206,10 +206,7 @@ def test_two_processes_of_a_service_share_an_engine(deployment):
 @pytest.mark.slow
 def test_without_the_extra_the_service_does_not_start_and_says_what_to_install(tmp_path):
     (tmp_path / "pymilvus.py").write_text("raise ImportError\n")
-    settings = {
-        "SHORTLIST_MILVUS_URI": "http://127.0.0.1:1",
-        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
-    }
+    settings = {"SHORTLIST_MILVUS_URI": "http://127.0.0.1:1", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     arguments = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
     ended = run(*arguments, cwd=tmp_path, **settings)
     assert ended.returncode != 0

@@ -44,10 +44,7 @@ def test_keys_of_strings_are_in_the_order_of_code_points(one, other):
         )
 
 
-@given(
-    one=st.one_of(NUMBERS, STRINGS, st.booleans()),
-    other=st.one_of(NUMBERS, STRINGS, st.booleans()),
-)
+@given(one=st.one_of(NUMBERS, STRINGS, st.booleans()), other=st.one_of(NUMBERS, STRINGS, st.booleans()))
 def test_values_have_one_term_exactly_if_filters_find_them_equal(one, other):
     kinds = [isinstance(one, bool) == isinstance(other, bool), isinstance(one, str) == isinstance(other, str)]
     assert (expressions.equals("f", one) == expressions.equals("f", other)) == (all(kinds) and one == other)

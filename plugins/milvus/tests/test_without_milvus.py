@@ -22,10 +22,7 @@ def client(service: Service) -> httpx.Client:
 
 def test_a_catalogue_whose_source_is_missing_is_listed_and_found_again(tmp_path: Path):
     data, uri = tmp_path / "data", str(tmp_path / "arms.db")
-    with (
-        serving(tmp_path / "1", data_dir=data, SHORTLIST_MILVUS_URI=uri) as service,
-        client(service) as http,
-    ):
+    with serving(tmp_path / "1", data_dir=data, SHORTLIST_MILVUS_URI=uri) as service, client(service) as http:
         body = {"dim": 2, "index": {"kind": "milvus"}}
         for name in ("far", "gone"):
             assert http.put(f"/v1/catalogues/{name}", json=body).status_code == 201
@@ -56,10 +53,7 @@ def test_a_catalogue_whose_source_is_missing_is_listed_and_found_again(tmp_path:
         assert http.delete("/v1/catalogues/gone").status_code == 204
         service.process.terminate()
         service.wait()
-    with (
-        serving(tmp_path / "3", data_dir=data, SHORTLIST_MILVUS_URI=uri) as service,
-        client(service) as http,
-    ):
+    with serving(tmp_path / "3", data_dir=data, SHORTLIST_MILVUS_URI=uri) as service, client(service) as http:
         assert [item["id"] for item in http.get("/v1/catalogues").json()["items"]] == ["far"]
         assert http.post("/v1/bandits/b/choose", json={"k": 1}).status_code == 200
         assert http.get("/v1/bandits/b/learners/_global").json()["observations"] == 1

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from studies.experiments import sampling_arch
-from studies.experiments.arch_model import (
-    ORDERS,
-)
+from studies.experiments.arch_model import ORDERS
 from studies.experiments.sampling_arch import Scale
 
 pytestmark = pytest.mark.rest

@@ -6,11 +6,7 @@ import pytest
 
 from studies.bench import sampling as bench
 from studies.experiments import sampling_plot, sampling_table, sampling_widths
-from studies.experiments.sampling_figure import (
-    line,
-    population,
-    race_all,
-)
+from studies.experiments.sampling_figure import line, population, race_all
 
 pytestmark = pytest.mark.rest
 
