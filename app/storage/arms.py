@@ -85,7 +85,6 @@ class ArmStore(RedisPart):
     ) -> Deleted:
         """Remove arms; their features stay readable by revision for ``keep_ms``."""
         check_positive("keep_ms", keep_ms)
-        self._memory.check(Level.NEW, "arms")
         arguments: list[Argument] = [keep_ms, self._changes_bound(keeps_changes), *ids]
         names = [*keys.catalogue(uid), keys.retired(uid), keys.came(uid), *self._noted_in()]
         done = await self._redis.script("delete_arms", names, arguments)

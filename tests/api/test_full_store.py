@@ -181,6 +181,7 @@ async def test_a_store_that_is_full_refuses_in_time_says_why_and_heals(name: str
             assert ready.is_success
             assert (await api.reward({"decision": before, "value": 1}))["accepted"] == 1
         await api.choose("stays")
+        await api.ok("DELETE", f"/v1/catalogues/c/arms/arm-{ARMS - 1}", status=204)
         await api.ok("DELETE", "/v1/bandits/full", status=204)
 
         async def has_room() -> bool:
