@@ -220,8 +220,8 @@ def _settings(
         proposal = _proposal(arms, statistics)
         if not proposal.fields and options.reduce is None and not dim:
             told = "; ".join(f"{name}: {why}" for name, why in proposal.left_out.items())
-            none = told or "the table has no column but the ids"
-            raise FileError(f"--encode: {none}: add one that tells items apart, such as a kind or a price")
+            none = f"no column makes a field ({told})" if told else "the table has no column but the ids"
+            raise FileError(f"--encode: {none}: add one that says what items are, such as a kind or a price")
         lines += proposal.lines()
         display = dict(proposal.display)
         if proposal.fields:

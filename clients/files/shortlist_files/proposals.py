@@ -36,6 +36,7 @@ MANY_HASHED, LARGE_HASH = 1_000, 32  # from so many texts on the hash is larger
 WORDS = 6.0  # on the average, from which a text says more than a name
 MOST_BASIS_NUMBERS = 200_000
 MOST_CATEGORY_CHARS = 256
+NAMES = "a name or an id: nearly every row has another one"
 MOST_NUMBER = 1e15
 # Also where day and month cannot be told apart, or a column has several formats.
 A_DATE = re.compile(r"(?:\d{4}-\d{2}-\d{2}|\d{1,2}[./]\d{1,2}[./]\d{4})(?:[T ]\d{2}:\d{2}.*)?")
@@ -180,9 +181,11 @@ def propose(statistics: Statistics, kinds: Mapping[str, Kind]) -> Proposal:
         else:
             fields.append({"name": name, **found})
     title = _title(statistics)
-    if title is not None and title in left_out and not fields:
-        fields.append({"name": title, "kind": "hash", "size": LARGE_HASH})
-        del left_out[title]
+    names = [name for name, why in left_out.items() if name == title or why == NAMES]
+    if names and not fields:
+        name = title if title in names else names[0]
+        fields.append({"name": name, "kind": "hash", "size": LARGE_HASH})
+        del left_out[name]
     roles = {"title": title, "picture": _picture(statistics)}
     return Proposal(fields, left_out, {role: name for role, name in roles.items() if name is not None})
 
@@ -242,7 +245,7 @@ def _text(name: str, seen: ColumnStatistics) -> Mapping[str, Any] | str:
         return {"kind": "category", "values": values}
     if 2 * distinct <= seen.count:
         return {"kind": "hash", "size": LARGE_HASH if distinct >= MANY_HASHED else HASH_SIZE}
-    return "a name or an id: nearly every row has another one"
+    return NAMES
 
 
 def _number(name: str, seen: ColumnStatistics, rows: int) -> Mapping[str, Any] | str:

@@ -309,7 +309,7 @@ def _make(client: Client, name: str, options: BeginOptions, read: _Read, *, is_w
             )
             print(f"stopped: {is_there}; the same command goes on", file=sys.stderr)
         raise
-    yield f"the bandit {name} chooses from {created.id}"
+    yield f"the bandit {name} chooses from {created.id}; people of the history begin as new ones do"
 
 
 def _head(catalogue: Catalogue, read: _Read, blocks: FeatureBlocks, *, beside: bool) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def test_a_dry_run_says_what_it_would_be_worth_and_makes_nothing(client: Client,
 def test_it_makes_a_bandit_that_begins_with_what_people_share(client: Client, run: Run, asked: list[str]):
     status, shown, said = run(*asked)
     assert (status, said) == (0, "")
-    assert "the bandit shop chooses from shop-likes" in shown
+    assert "the bandit shop chooses from shop-likes; people of the history begin as new ones do" in shown
     bandit, likes = client.get_bandit("shop"), client.get_catalogue("shop-likes")
     assert (bandit.catalogue, bandit.scope, bandit.prior) == ("shop-likes", "per_key", "learned")
     assert bandit.log is not None
