@@ -84,6 +84,8 @@ class EvaluationBody(StrictModel):
     ``signal_places``: whether estimates of signals have their places too.
     """
 
+    gone: ClassVar[Mapping[str, str]] = {f"policy.{name}": text for name, text in PolicyBody.gone.items()}
+
     policy: PolicyBody
     from_: Annotated[Time | None, Field(alias="from")] = None
     to: Time | None = None

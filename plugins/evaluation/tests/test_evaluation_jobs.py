@@ -90,6 +90,8 @@ async def test_what_is_wrong_is_said_at_once_or_by_the_job(shared: Api):
     await decide(shared, "wrongly", 4)
     body = {"policy": {"policy": "sub_elim"}}
     await shared.refused("POST", path("wrongly") + "?wait=none", body, loc=["body", "policy", "policy"])
+    told = await shared.refused("POST", path("wrongly"), {"policy": {"explore": 3}})
+    assert "is gone" in told["detail"]
     await shared.refused("POST", path("wrongly") + "?wait=applied", {"policy": {}}, loc=["query", "wait"])
     answer = await ended(shared, "wrongly", await start(shared, "wrongly", {"policy": "softmax"}))
     assert (answer["state"], answer["result"]) == ("failed", None)
