@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, FailFast, Field
 from app.api import request_limits as limits
 from app.api.fields import Cursor, Feature, Identifier, Limit, page_of
 from app.api.octet_streams import WHOLE
-from app.api.problems import Part
+from app.api.problems import Part, problems
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.catalogues.arms import Arm
 from app.catalogues.catalogues import Catalogues
@@ -123,7 +123,7 @@ class DeletedView(BaseModel):
     version: int
 
 
-@router.put("/{catalogue}/arms", response_model=UpsertedView)
+@router.put("/{catalogue}/arms", response_model=UpsertedView, responses=problems(409))
 async def upsert(catalogue: str, body: ArmsBody, catalogues: Provided[Catalogues]) -> UpsertedView:
     """Insert or replace arms, all or none. A catalogue with fields encodes them from the metadata."""
     refuse_repeats((arm.id for arm in body.arms), TWICE, ("arms",), ("id",))

@@ -105,7 +105,9 @@ class BanditVersionsView(BaseModel):
     next: str | None
 
 
-@router.put("/{bandit}", response_model=BanditView, responses={**problems(409), 201: {"model": BanditView}})
+@router.put(
+    "/{bandit}", response_model=BanditView, responses={**problems(409, 429), 201: {"model": BanditView}}
+)
 async def create(
     bandit: Identifier, body: BanditBody, request: Request, bandits: Provided[Bandits]
 ) -> Response:

@@ -208,7 +208,9 @@ class CatalogueView(BaseModel):
 
 
 @router.put(
-    "/{catalogue}", response_model=CatalogueView, responses={**problems(409), 201: {"model": CatalogueView}}
+    "/{catalogue}",
+    response_model=CatalogueView,
+    responses={**problems(409, 429), 201: {"model": CatalogueView}},
 )
 async def create(
     catalogue: Identifier, body: CatalogueBody, request: Request, catalogues: Provided[Catalogues]

@@ -203,7 +203,7 @@ class Progress(StreamingResponse):
 @router.post(
     "/{catalogue}/import",
     response_model=UpsertedView,
-    responses={**problems(400), 200: {"content": {NDJSON: {"schema": {"type": "string"}}}}},
+    responses={**problems(400, 409), 200: {"content": {NDJSON: {"schema": {"type": "string"}}}}},
     openapi_extra={
         "requestBody": {
             "required": True,

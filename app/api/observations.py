@@ -8,6 +8,7 @@ from fastapi import Query, Response
 from pydantic import Field
 
 from app.api.fields import ContextBody, Identifier, Value, Weights
+from app.api.problems import problems
 from app.api.request_limits import MAX_BODY_BYTES, MAX_REWARDS
 from app.api.rewards import ReceiptView, receipt_reply
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router
@@ -45,7 +46,7 @@ class ObservationsBody(StrictModel):
     "/{bandit}/observations",
     status_code=202,
     response_model=ReceiptView,
-    responses={200: {"model": ReceiptView}},
+    responses={200: {"model": ReceiptView}, **problems(409)},
 )
 async def observe(
     bandit: str,

@@ -42,7 +42,7 @@ _MEANINGS = {
     412: "The resource has changed since this ETag; nothing was changed.",
     413: "The body, a line or a batch is too large.",
     422: "A field breaks its rule; nothing was changed.",
-    429: "The rate of the API key, or a limit on campaigns or versions of a bandit, is reached.",
+    429: "The rate of the API key, or a limit of what is stored, is reached.",
     501: "The service lacks an optional package, which the answer names.",
     503: "The store does not answer; safe to try again.",
 }

@@ -72,7 +72,7 @@ class QuotaView(BaseModel):
     "/{bandit}/quotas/{quota}",
     response_model=QuotaView,
     status_code=201,
-    responses={200: {"model": QuotaView}, **problems(409)},
+    responses={200: {"model": QuotaView}, **problems(409, 429)},
 )
 async def put_quota(
     bandit: str, quota: Identifier, body: QuotaBody, bandits: Provided[Bandits], quotas: Provided[Quotas]

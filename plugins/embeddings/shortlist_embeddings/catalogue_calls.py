@@ -87,7 +87,7 @@ class ArmsOfBehaviour(msgspec.Struct, forbid_unknown_fields=True):
     "/embeddings",
     response_model=CatalogueView,
     status_code=201,
-    responses={**problems(400, 409), 200: {"model": CatalogueView}},
+    responses={**problems(400, 409, 429), 200: {"model": CatalogueView}},
     openapi_extra=BLOCKS_BODY,
 )
 async def make(catalogue: str, request: Request, embeddings: Provided[Embeddings]) -> Response:
