@@ -31,9 +31,11 @@ from shortlist.embedding.blocks import BLOCKS, TABLE, FeatureBlocks, make_blocks
 from shortlist.embedding.held_out import Comparison
 from shortlist.embedding.item_to_item import list_length
 from shortlist.linear.history_prior import HistoryPrior
+from shortlist.linear.ridge_sums import RidgeSums
 from shortlist_client import Client, errors
 from shortlist_client.answers import Catalogue
 from shortlist_client.phrases import counted
+from shortlist_client.progress import meter
 from shortlist_client.settings import BanditBody
 from shortlist_embeddings import embedding
 from shortlist_embeddings.behaviour import Behaviour, read_behaviour
@@ -55,11 +57,14 @@ from shortlist_service.catalogues import (
     history_record,
 )
 from shortlist_service.errors import ShortlistError
+from shortlist_service.learners import LearnerState, state_to_bytes
 
 MOST_NUMBERS = 255  # of an arm, and an intercept: what a bandit with keys takes
 MOST_DIRECTIONS = 128
 SEED = embedding.SEED
 HOLDOUT, SHOWN_BESTSELLERS = 0.1, 100
+MOST_TAUGHT_BYTES = 128_000_000  # of learners
+REWARDS_A_LIKE = 10.0
 LEAST_KEYS = 20  # with two likes: of a fifth less there is a prior
 CLEAR = 2.0  # standard errors
 ENOUGH = "in data that we know 100 keys with 13 to 60 likes each were enough, 400 with 9 to 18 were not"
@@ -69,7 +74,8 @@ ENOUGH = "in data that we know 100 keys with 13 to 60 likes each were enough, 40
 class BeginOptions:
     """``liked``: values from here on count as liked. ``blocks``: of features, ``BLOCKS`` of the library.
 
-    ``bad_as_missing``: columns of the items whose bad cells are missing ones.
+    ``bad_as_missing``: columns of the items whose bad cells are missing ones. ``people``: whether those of
+    the history begin with what they liked.
     """
 
     items: Path
@@ -79,6 +85,7 @@ class BeginOptions:
     blocks: Sequence[str] = BLOCKS
     liked: float | None = None
     bad_as_missing: Sequence[str] = ()
+    people: bool = False
 
     @property
     def table(self) -> ImportOptions:
@@ -94,14 +101,15 @@ class BeginOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Read:
-    """The content of the two tables. Shapes: table (arms, t); liked is keys x arms. ``lines``: sentences
-    about them.
+    """The content of the two tables. Shapes: table (arms, t); liked is keys x arms. ``keys``: their names,
+    ``lines``: sentences about them.
     """
 
     settings: Mapping[str, Any]
     ids: list[str]
     table: NDArray[np.float64]
     liked: sparse.csr_array
+    keys: Sequence[str]
     lines: Sequence[str]
 
     @property
@@ -185,7 +193,8 @@ def _read_files(options: BeginOptions) -> _Read:
     numbers = {arm_id: number for number, arm_id in enumerate(rows)}
     timed = options.history.at is not None
     behaviour = read_behaviour(options.files, options.history, numbers, liked=options.liked, timed=timed)
-    liked = _liked(behaviour, list(rows), options)
+    liked, liking = _liked(behaviour, list(rows), options)
+    keys = [behaviour.key_names[number] for number in liking.tolist()]
     arms = len(np.unique(liked.indices))
     times = counted(liked.nnz, "time", "times")
     lines = [
@@ -197,11 +206,17 @@ def _read_files(options: BeginOptions) -> _Read:
         unknown = counted(behaviour.unknown, "row is", "rows are")
         arm = behaviour.unknown_arm
         lines.append(f"{unknown} of items that {options.items.name} has not, such as {arm}, and left out")
-    return _Read(proposed.settings, list(rows), np.array(list(rows.values()), np.float64), liked, lines)
+    table = np.array(list(rows.values()), np.float64)
+    return _Read(proposed.settings, list(rows), table, liked, keys, lines)
 
 
-def _liked(behaviour: Behaviour, ids: Sequence[str], options: BeginOptions) -> sparse.csr_array:
-    """Who liked what, of keys that liked anything. Raises ShortlistError: that says nothing."""
+def _liked(
+    behaviour: Behaviour, ids: Sequence[str], options: BeginOptions
+) -> tuple[sparse.csr_array, NDArray[np.int64]]:
+    """Who liked what, of keys that liked anything, and their numbers.
+
+    Raises ShortlistError: that says nothing.
+    """
     arm, key = options.history.arm, options.history.key
     useless = UselessHistory(
         "--arm: all {rows} of the history are of items that are not in "
@@ -302,6 +317,9 @@ def _make(client: Client, name: str, options: BeginOptions, read: _Read, *, is_w
             "behaviour, and follows it"
         )
         client.put_bandit(name, **_bandit(name, read.ids, blocks))
+        people = "people of the history begin as new ones do"
+        if options.people:
+            people = _teach(client, name, read, blocks.features)
     except BaseException:
         if existing:
             is_there = (
@@ -309,7 +327,37 @@ def _make(client: Client, name: str, options: BeginOptions, read: _Read, *, is_w
             )
             print(f"stopped: {is_there}; the same command goes on", file=sys.stderr)
         raise
-    yield f"the bandit {name} chooses from {created.id}; people of the history begin as new ones do"
+    yield f"the bandit {name} chooses from {created.id}; {people}"
+
+
+def _teach(client: Client, name: str, read: _Read, features: NDArray[np.float64]) -> str:
+    """Give people of the history learners, those with most likes first; a sentence that says of how many.
+
+    A learner has the sums of a key's row of likes over all arms, weighed so that it counts as
+    ``REWARDS_A_LIKE`` rewards a like: in full, people would outweigh their rewards of hundreds of lists, and
+    what new ones share would be fitted to these rows. The sums know nothing of the intercept.
+    If it is stopped, there is no bandit.
+    """
+    rows = np.column_stack((features, np.zeros(len(features))))
+    gram = (rows.T @ rows)[np.tril_indices(rows.shape[1])]
+    likes = np.diff(read.liked.indptr)
+    most = min(len(likes), MOST_TAUGHT_BYTES // (16 * (len(gram) + rows.shape[1])))
+    try:
+        with meter("taught", most, "people") as advance:
+            for key in np.argsort(-likes, kind="stable")[:most].tolist():
+                count = min(len(rows), round(REWARDS_A_LIKE * likes[key]))
+                moment = rows[read.liked.indices[read.liked.indptr[key] : read.liked.indptr[key + 1]]].sum(
+                    axis=0
+                )
+                total = np.concatenate((gram, moment)) * count / len(rows)
+                squares = float(likes[key]) * count / len(rows)
+                sums = RidgeSums(total, np.zeros(len(total)), count, float(count), squares)
+                client.put_learner(name, read.keys[key], state=state_to_bytes(LearnerState(1, sums)))
+                advance(1)
+    except BaseException:
+        client.delete_bandit(name)
+        raise
+    return f"{most:,} of {counted(len(likes), 'person', 'people')} of the history begin with what they liked"
 
 
 def _head(catalogue: Catalogue, read: _Read, blocks: FeatureBlocks, *, beside: bool) -> dict[str, Any]:

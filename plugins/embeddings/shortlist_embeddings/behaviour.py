@@ -25,7 +25,7 @@ from shortlist_files.tables import shown
 @dataclass(frozen=True, slots=True, eq=False)
 class Behaviour:
     """Events of known arms. ``unknown``: number of others, ``unknown_arm``: the arm of the first of these.
-    ``lines``: sentences for the user.
+    ``lines``: sentences for the user. ``key_names``: of the keys, in the order of their numbers.
 
     Shapes: keys, arms and values (events,): numbers of keys below ``key_count``, and of arms. ``span_ms``:
     when the first and the last event were, also of unknown arms, ms since 1970; None: not asked for.
@@ -39,6 +39,7 @@ class Behaviour:
     lines: Sequence[str]
     span_ms: tuple[float, float] | None = None
     unknown_arm: str = ""
+    key_names: Sequence[str] = ()
 
 
 def read_behaviour(
@@ -95,6 +96,7 @@ def read_behaviour(
         [*lines, *bad.lines()],
         (first_ms, last_ms) if timed else None,
         unknown_arm,
+        list(key_numbers),
     )
 
 

@@ -255,7 +255,7 @@ def _embedded(
     behaviour: Behaviour, arm_count: int, dim: int | None, most_dim: int
 ) -> tuple[ArmEmbedding, sparse.csr_array]:
     """The embedding, and what each key with a like liked. ``most_dim``: where ``dim`` is to be found."""
-    liked = likes_of(behaviour, arm_count, USELESS, least_keys=1)
+    liked, _ = likes_of(behaviour, arm_count, USELESS, least_keys=1)
     keys, arms = liked.shape[0], len(np.unique(liked.indices))
     if dim is None:
         least_dim = min(LEAST_AUTO_DIM, most_dim)

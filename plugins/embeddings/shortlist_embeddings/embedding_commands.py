@@ -135,6 +135,7 @@ class Begin(Command):
             metavar="COLUMN",
             help="columns of the items whose bad cells are taken for missing: names or patterns",
         )
+        add("--people", action="store_true", help="people of the history begin with what they liked")
         add("--dry-run", action="store_true", help="say what it would be worth, and make nothing")
         url = os.environ.get("SHORTLIST_URL", "http://127.0.0.1:8080")
         add("--url", default=url, help="of the service. Default: SHORTLIST_URL, or this machine.")
@@ -151,7 +152,14 @@ class Begin(Command):
         columns = given.arm, given.value, given.key, given.at
         history = beginning.HistoryOptions(*columns, given.encoding, given.dry_run, given.skip_bad)
         options = beginning.BeginOptions(
-            given.items, given.id, given.history, history, blocks, given.liked, given.bad_as_missing
+            given.items,
+            given.id,
+            given.history,
+            history,
+            blocks,
+            given.liked,
+            given.bad_as_missing,
+            given.people,
         )
         given.key = given.api_key or os.environ.get("SHORTLIST_KEY") or None
         with connect(given) as client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from shortlist.embedding.behaviour import keys_by_arms
@@ -31,8 +32,10 @@ class UselessHistory:
 
 def likes_of(
     behaviour: Behaviour, arm_count: int, useless: UselessHistory, *, least_keys: int
-) -> sparse.csr_array:
-    """The likes of each key with any, keys x arms. ``least_keys``: with several likes.
+) -> tuple[sparse.csr_array, NDArray[np.int64]]:
+    """The likes of each key with any, keys x arms, and the numbers of these keys.
+
+    ``least_keys``: with several likes.
 
     Raises ShortlistError: a useless history.
     """
@@ -41,7 +44,8 @@ def likes_of(
         raise ShortlistError(useless.unknown.replace("{rows}", rows).replace("{arm}", behaviour.unknown_arm))
     shape = (behaviour.key_count, arm_count)
     liked = keys_by_arms(behaviour.keys, behaviour.arms, behaviour.values, shape=shape)
-    liked = liked[np.diff(liked.indptr) > 0]
+    keys = np.flatnonzero(np.diff(liked.indptr))
+    liked = liked[keys]
     if not liked.nnz:
         raise ShortlistError(useless.nothing)
     if len(np.unique(liked.indices)) == 1:
@@ -52,4 +56,4 @@ def likes_of(
         if behaviour.unknown:
             few += f" {behaviour.unknown:,} rows are of unknown items, such as {behaviour.unknown_arm}"
         raise ShortlistError(few)
-    return liked
+    return liked, keys

@@ -135,6 +135,19 @@ def test_an_item_of_next_week_is_chosen_by_its_fields(client: Client, run: Run, 
 
 
 @pytest.mark.rest
+def test_people_of_the_history_may_begin_with_what_they_liked(client: Client, run: Run, asked: list[str]):
+    status, shown, _ = run(*asked, "--people")
+    assert status == 0
+    assert f"; {USERS} of {USERS} people of the history begin with what they liked" in shown
+    of_their_kind = 0
+    for user in range(USERS):
+        chosen = client.choose("shop", key=f"u{user}", k=5, exclude=[f"i{n}" for n in range(16)], seed=1)
+        of_their_kind += sum(int(arm.id[1:]) % 3 == user % 3 for arm in chosen.arms)
+    assert of_their_kind > 0.7 * 5 * USERS, "of all items a third is"
+    assert client.get_learner("shop", "u1").observations == 60, "all arms, at most"
+
+
+@pytest.mark.rest
 def test_a_name_that_exists_is_refused_before_anything_is_read(client: Client, run: Run, asked: list[str]):
     assert run(*asked)[0] == 0
     before = [client.get_catalogue(name).version for name in ("shop", "shop-likes")]
