@@ -30,7 +30,7 @@ from studies.measurement import record
 
 SEED = 104
 LISTS, QUICK_LISTS, DRAWS, QUICK_DRAWS = 4_000, 600, 6, 1
-FIT_EVERY = 100  # lists
+FIT_EVERY = 20  # lists: the worker fits each second while rewards come
 D = 8
 EXPLORATION = 0.5  # as "auto" has it of learners that know something
 STEEP = (1.0, 0.6, 0.4, 0.3, 0.2)
@@ -141,7 +141,10 @@ def play(kind: Kind, mode: str, lists: int, draw: int) -> tuple[float, float]:
     features, worth, truth = world_of(kind, rng)
     count = len(truth)
     variance = kind.base * (1.0 - kind.base) if kind.noise is None else kind.noise**2
-    known = start(kind, truth if mode == "right" else np.ones(count), variance)
+    begins = Examination(truth if mode == "right" else np.ones(count), np.ones(count))
+    if mode == "learned":
+        begins = places.fit(PlaceNumbers(*np.zeros((4, count))))
+    known = start(kind, begins, variance)
     had, best, at_random = 0.0, 0.0, 0.0
     for number in range(lists):
         key = int(rng.integers(kind.keys))
@@ -169,16 +172,16 @@ def world_of(kind: Kind, rng: Generator) -> World:
     return World(features, worth.clip(0.0, 1.0) if kind.noise is None else worth, np.array(kind.p))
 
 
-def start(kind: Kind, p: Vector, variance: float) -> Known:
+def start(kind: Kind, begins: Examination, variance: float) -> Known:
     """Keys that know what they have in common, as a learned prior has it after some thousand lists."""
     precision = np.append(np.full(D, variance * D / kind.taste**2), variance / 0.01)
     return Known(
         np.repeat(np.diag(precision)[None], kind.keys, axis=0),
         np.repeat((precision * np.append(np.zeros(D), kind.base))[None], kind.keys, axis=0),
         EffectSums(*np.zeros((4, kind.arms))),
-        PlaceNumbers(*np.zeros((4, len(p)))),
-        PlaceNumbers(*np.zeros((4, len(p)))),
-        Examination(p, np.ones(len(p))),
+        PlaceNumbers(*np.zeros((4, len(begins.p)))),
+        PlaceNumbers(*np.zeros((4, len(begins.p)))),
+        begins,
         np.zeros(kind.arms),
         np.zeros(kind.arms),
         variance,
@@ -224,5 +227,6 @@ def fit(known: Known, mode: str) -> None:
         return
     known.faded = places.faded(known.faded, known.since)
     known.since = PlaceNumbers(*np.zeros((4, len(known.since.n))))
-    found = places.fit(known.faded)
-    known.examination = Examination(known.examination.p if mode == "right" else found.p, found.w)
+    right = known.examination.p if mode == "right" else None
+    found = places.fit(known.faded, right)
+    known.examination = Examination(found.p if right is None else right, found.w)

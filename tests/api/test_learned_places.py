@@ -169,7 +169,7 @@ async def test_one_arm_alone_says_nothing_of_places_and_its_token_has_nothing(ap
         assert decision_of(raw_of(choice["decision"])).places is None
     assert (await shown(api))["places"] is None
     (choice, *_) = await play(api, 1, k=2)
-    assert decision_of(raw_of(choice["decision"])).places == b""
+    assert 0.0 < examined_at(decision_of(raw_of(choice["decision"])).places, 1)[1] < 1.01 * places.FIRST
     assert len((await shown(api))["places"]) == 2
 
 
@@ -257,7 +257,8 @@ async def test_rows_and_dry_runs_say_how_likely_a_place_is_looked_at(api: Api):
     row = await wait_until(logged, what="the row is written")
     assert row is not None
     assert [arm["examined"] for arm in row["arms"]] == found["places"]
-    assert row["arms"][0]["weight"] == 1.0 <= row["arms"][1]["weight"]
+    token = decision_of(raw_of(choice["decision"])).places
+    assert [arm["weight"] for arm in row["arms"]] == [examined_at(token, place)[1] for place in range(3)]
 
 
 async def test_it_is_changed_to_stated_places_and_back_while_rewards_are_under_way(api: Api):
@@ -276,7 +277,7 @@ async def test_it_is_changed_to_stated_places_and_back_while_rewards_are_under_w
     entries = {each.entry["id"]: each.entry for each in judged(await entries_of(api))}
     by_token = entries[decision_of(raw_of(under_way["decision"])).id]
     assert by_token["examined"] == learned[1]
-    assert by_token["weight"] >= 1.0
+    assert by_token["weight"] == examined_at(decision_of(raw_of(under_way["decision"])).places, 1)[1]
     by_version = entries[decision_of(raw_of(choice["decision"])).id]
     assert (by_version["examined"], by_version["weight"]) == (0.5, weight)
     assert (await api.ok("PATCH", BANDIT, {"position": {"examination": [0.9]}}))["position"] == {
@@ -453,3 +454,33 @@ async def test_evaluations_predict_by_what_is_learned_of_places(api: Api, learne
     # A reward that is looked for less is foreseen better: over seven runs by 3 to 16 % of the interval.
     learned, without = (np.ptp(each["places"][1]["interval"]) for each in estimates)
     assert learned < without
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("better", "enough"), [(1.0, 6), (1.5, 4)])
+async def test_like_arms_share_first_places_and_a_better_one_leads(api: Api, better: float, enough: int):
+    """Each holds in .9 and .78 of simulated seeds. False alarms: below 1 in 500."""
+    truth, clicked, held = np.array([1.0, 0.6, 0.4, 0.3, 0.2]), 0.4 * better ** (np.arange(40) == 7), 0
+    features = enumerate(np.random.default_rng(104).normal(size=(40, 4)))
+    await api.catalogue("like", {str(arm): own for arm, own in features})
+    for seed in range(10):
+        rng, first = np.random.default_rng(seed), np.zeros(40)
+        await make(api, catalogue="like", position="auto", intercept=True)
+        for number in range(140):
+            keys = rng.choice(50, 10, replace=False)
+            asked = {"requests": [{"key": f"u{key}", "k": 5, "seed": 1_000 * number + seed} for key in keys]}
+            choices = (await api.ok("POST", f"{BANDIT}/choose/batch", asked))["results"]
+            rewards = [
+                {"decision": choice["decision"], "arm": arm["id"], "value": float(rng.random() < likely)}
+                for choice in choices
+                for arm, p in zip(choice["arms"], truth, strict=True)
+                for likely in (p * clicked[int(arm["id"])],)
+            ]
+            await api.reward(*rewards)
+            if number >= 70:
+                first += np.bincount([int(choice["arms"][0]["id"]) for choice in choices], minlength=40)
+            if number % 2:
+                await api.ok("POST", REFRESH, {})
+        await api.ok("DELETE", BANDIT, status=204)
+        held += first[7] >= 350 if better > 1.0 else first.max() <= 490
+    assert held >= enough

@@ -17,6 +17,10 @@ Estimate
     / v_j: clicks at low places are rarer, so surer. Without it a right p costs up to a third where clicks
     are rare.
 
+    What was learned by a wrong p stays. By p = 1 it says that arms at low places are bad, which keeps them
+    there. So rewards beyond the first place weigh less while p is not known: ``FIRST`` at first, and the
+    share that is missing falls by e^-1 with every ``KNOWN_LISTS``.
+
     Where one arm stands first for everybody, p and the worth of this arm cannot be told apart.
 
 Source: Craswell et al., "An Experimental Comparison of Click Position-Bias Models" (2008), the examination
@@ -37,6 +41,8 @@ LOW, HIGH = 0.02, 1.2  # of p
 TRUSTED_LISTS = 1_000.0  # after which half of what was expected of places apart counts: errors of p halve
 FADED = 0.9  # of what was learned, after each FADE_LISTS: with 200 rare clicks lose what they gain
 FADE_LISTS = 1_000.0
+FIRST = 0.1  # of the weight of a reward beyond the first place, while nothing is known of its place
+KNOWN_LISTS = 30.0  # with 150 as much is gained among like arms, and more is lost in the first 500 lists
 TINY = 1e-9
 
 
@@ -57,10 +63,11 @@ class Examination(NamedTuple):
 
 
 def fit(sums: PlaceNumbers, stated: Vector | None = None) -> Examination:
-    """Return p and w; 1 of all places while nothing was earned or expected, and at places without decisions
-    as at the last one with any.
+    """Return p and w; 1 and ``FIRST`` beyond the first place while nothing was earned or expected, and at
+    places without decisions as at the last one with any.
 
-    ``stated``: the p that rewards were learned with, which bounds w in place of the fitted one. Shape: (k,).
+    ``stated``: the p that rewards were learned with, in place of the fitted one: all is known of them, so
+    their noise alone makes w, 1 while nothing was earned. Shape: (k,).
 
     Cost: O(k). Raises: InvalidShape, NonFinite.
     """
@@ -69,7 +76,8 @@ def fit(sums: PlaceNumbers, stated: Vector | None = None) -> Examination:
         checks.shape(name, numbers, (places,))
         checks.finite(name, numbers)
     shown = int(np.count_nonzero(np.cumsum(sums.n[::-1] > 0.0)))
-    p, w = np.ones(places), np.ones(places)
+    p, w = np.ones(places), np.full(places, FIRST if stated is None else 1.0)
+    w[:1] = 1.0
     if not shown or sums.n[0] <= 0.0 or min(sums.M.sum(), sums.Y.sum(), sums.Y[0]) <= 0.0:
         return Examination(p, w)
     n, M, Y, V = (numbers[:shown] for numbers in sums)
@@ -82,6 +90,9 @@ def fit(sums: PlaceNumbers, stated: Vector | None = None) -> Examination:
     held = p if stated is None else stated
     w[:shown] = np.clip((v[0] + TINY * v.max()) / (v + TINY * v.max() + np.finfo(float).tiny), 1.0, None)
     w[:shown] = np.minimum(w[:shown], np.maximum(1.0 / held[:shown], 1.0))
+    if stated is None:
+        # DEVIATION (Lagree et al., section 2): there p is known; see the page of arm effects.
+        w[:shown] *= 1.0 - (1.0 - FIRST) * np.exp(-n[0] / KNOWN_LISTS)
     p[shown:], w[shown:] = p[shown - 1], w[shown - 1]
     p[0] = w[0] = 1.0
     return Examination(p, w)

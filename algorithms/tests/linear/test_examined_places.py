@@ -8,7 +8,9 @@ import pytest
 from shortlist.linear.places import (
     FADE_LISTS,
     FADED,
+    FIRST,
     HIGH,
+    KNOWN_LISTS,
     LOW,
     STRENGTH,
     TRUSTED_LISTS,
@@ -93,18 +95,19 @@ def test_it_is_the_shrunken_ratio_of_ratios():
     ratio = (Y + more) / (M + more * M.sum() / Y.sum())
     np.testing.assert_allclose(p, np.clip(ratio / ratio[0], LOW, HIGH), rtol=1e-12)
     wanted = np.clip((V / n)[0] / (V / n), 1.0, np.maximum(1.0, 1.0 / p))
-    np.testing.assert_allclose(w, wanted, rtol=1e-6)
+    known = 1.0 - (1.0 - FIRST) * np.exp(-50.0 / KNOWN_LISTS)
+    np.testing.assert_allclose(w, wanted * [1.0, known, known], rtol=1e-6)
 
 
 def test_places_that_no_list_has_reached_are_as_the_last_and_nothing_known_is_one():
     four = np.array([[50.0, 50.0, 0, 0], [20.0, 20.0, 0, 0], [12.0, 6.0, 0, 0], [8.0, 4.0, 0, 0]])
     p, w = fit(PlaceNumbers(*four))
     assert p[1] == p[2] == p[3] < 0.8
-    assert w[1] == w[2] == w[3] > 1.0
+    assert w[1] == w[2] == w[3] > FIRST
     for sums in (np.zeros((4, 3)), np.array([[5.0, 5], [-0.0, 0], [1, 1], [1, 1]]), -four):
         p, w = fit(PlaceNumbers(*sums))
         assert (p == 1.0).all()
-        assert (w == 1.0).all()
+        assert w.tolist() == [1.0, *[FIRST] * (len(p) - 1)]
 
 
 def test_what_was_known_fades_by_how_many_lists_came():

@@ -10,8 +10,8 @@ pytestmark = pytest.mark.rest
 
 
 def test_learning_places_gains_where_they_are_steep_and_costs_little_where_they_are_not():
-    """Seeded, so the same at each run: over eight draws of 4,000 lists it was much more than that."""
-    found = {kind.name: places.row(kind, 2, 2_000) for kind in (places.KINDS[1], places.KINDS[-1])}
-    assert found["steeper"]["gain"] > 0.02
-    assert found["flat places"]["gain"] > -0.04
-    assert found["flat places"]["error"] < 0.2
+    """Seeded, so the same at each run: over eight draws of 4,000 lists it is .118 and .018."""
+    steeper, flat = (places.row(kind, 2, 2_000) for kind in (places.KINDS[1], places.KINDS[-1]))
+    assert steeper["gain"] > 0.01
+    assert flat["gain"] > -0.04
+    assert flat["error"] < 0.2
