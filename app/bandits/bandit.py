@@ -12,7 +12,7 @@ import numpy as np
 from app.bandits import signals
 from app.bandits.completion import PolicyTerms, constant_of
 from app.bandits.context import Context, numbers_beside
-from app.bandits.effect_version import NO_LISTS, EffectVersion, PlaceFit
+from app.bandits.effect_version import EffectVersion, PlaceFit
 from app.bandits.prior_version import PriorVersion
 from app.bandits.settings import AUTO, BY_ARM, BanditRecord, PositionRule, ServedArms
 from app.bandits.versions import BanditVersion, bytes_to_version, etag_of
@@ -178,6 +178,8 @@ class Bandit(msgspec.Struct, frozen=True):
         move.
         """
         places = version.record.places if version is not None and self.record.learns_places else None
+        if places is not None and places.is_below:
+            places = None  # a token without them says that all are 1
         if version is not None and (
             not version.says_anything or not self.learns_effects or version.record.space != self.record.space
         ):
@@ -418,9 +420,7 @@ class Bandit(msgspec.Struct, frozen=True):
         if arms < 2 or rule is None or (rule != AUTO and not self.record.learns_places):
             return None
         if not isinstance(rule, PositionRule):
-            if self.record.reward.allows_negative:
-                return b""  # all are 1
-            return (self.places or NO_LISTS).of_token(arms)
+            return b"" if self.places is None else self.places.of_token(arms)
         told = min(arms, MOST_LEARNED_PLACES)
         p = [rule.at(position) for position in range(told)]
         w = [1.0] * told if self.places is None else self.places.w[:told]

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from app.records.age_sums import NOTHING_ADDED, TokenAges
 from app.records.packed_names import PackedNames
-from app.records.place_sums import MOST_LEARNED_PLACES, PLACE_BYTES, places_to_bytes
+from app.records.place_sums import PLACE_BYTES, places_to_bytes
 from app.records.records import bytes_to_vector, vector_to_bytes
 from shortlist.linear import arm_effects
 from shortlist.linear.ages import bins_of
 from shortlist.linear.arm_effects import EffectFit
-from shortlist.linear.places import FIRST
 from shortlist.types import Matrix, Rows, Vector
 
 
@@ -48,10 +47,6 @@ class PlaceFit(msgspec.Struct, frozen=True, array_like=True, dict=True):
     @cached_property
     def _of_longest(self) -> bytes:
         return places_to_bytes(self.p, self.w, len(self.p))
-
-
-NO_LISTS = PlaceFit([1.0] * MOST_LEARNED_PLACES, [1.0, *(FIRST,) * (MOST_LEARNED_PLACES - 1)], [], [])
-"""While no list has said anything: see ``shortlist.linear.places``."""
 
 
 class AgeFit(msgspec.Struct, frozen=True, array_like=True):

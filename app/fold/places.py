@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from app.bandits.effect_version import NO_LISTS, PlaceFit
+from app.bandits.effect_version import PlaceFit
 from app.fold.entry_rows import changes_of
 from app.records.log_entries import RewardEntry
 from app.records.place_sums import MOST_LEARNED_PLACES, PlaceSums
@@ -97,9 +97,10 @@ def have_moved(before: PlaceFit | None, after: PlaceFit | None, *, only_if_far: 
     """Return whether a version is due for the places."""
     if after is None or after is before:
         return False
-    known = NO_LISTS if before is None else before
-    apart = np.abs(np.array(after.p) - np.array(known.p)).max()
-    weights_apart = np.abs(np.log(np.array(after.w) / np.array(known.w))).max()
+    ones = (1.0,) * MOST_LEARNED_PLACES
+    p, w = (ones, ones) if before is None else (before.p, before.w)
+    apart = np.abs(np.array(after.p) - np.array(p)).max()
+    weights_apart = np.abs(np.log(np.array(after.w) / np.array(w))).max()
     is_told = before is None or before.is_below != after.is_below
     if not only_if_far:
         return is_told or bool(apart or weights_apart)

@@ -141,10 +141,7 @@ def play(kind: Kind, mode: str, lists: int, draw: int) -> tuple[float, float]:
     features, worth, truth = world_of(kind, rng)
     count = len(truth)
     variance = kind.base * (1.0 - kind.base) if kind.noise is None else kind.noise**2
-    begins = Examination(truth if mode == "right" else np.ones(count), np.ones(count))
-    if mode == "learned":
-        begins = places.fit(PlaceNumbers(*np.zeros((4, count))))
-    known = start(kind, begins, variance)
+    known = start(kind, truth if mode == "right" else np.ones(count), variance)
     had, best, at_random = 0.0, 0.0, 0.0
     for number in range(lists):
         key = int(rng.integers(kind.keys))
@@ -172,16 +169,16 @@ def world_of(kind: Kind, rng: Generator) -> World:
     return World(features, worth.clip(0.0, 1.0) if kind.noise is None else worth, np.array(kind.p))
 
 
-def start(kind: Kind, begins: Examination, variance: float) -> Known:
+def start(kind: Kind, p: Vector, variance: float) -> Known:
     """Keys that know what they have in common, as a learned prior has it after some thousand lists."""
     precision = np.append(np.full(D, variance * D / kind.taste**2), variance / 0.01)
     return Known(
         np.repeat(np.diag(precision)[None], kind.keys, axis=0),
         np.repeat((precision * np.append(np.zeros(D), kind.base))[None], kind.keys, axis=0),
         EffectSums(*np.zeros((4, kind.arms))),
-        PlaceNumbers(*np.zeros((4, len(begins.p)))),
-        PlaceNumbers(*np.zeros((4, len(begins.p)))),
-        begins,
+        PlaceNumbers(*np.zeros((4, len(p)))),
+        PlaceNumbers(*np.zeros((4, len(p)))),
+        Examination(p, np.ones(len(p))),
         np.zeros(kind.arms),
         np.zeros(kind.arms),
         variance,

@@ -169,7 +169,7 @@ async def test_one_arm_alone_says_nothing_of_places_and_its_token_has_nothing(ap
         assert decision_of(raw_of(choice["decision"])).places is None
     assert (await shown(api))["places"] is None
     (choice, *_) = await play(api, 1, k=2)
-    assert 0.0 < examined_at(decision_of(raw_of(choice["decision"])).places, 1)[1] < 1.01 * places.FIRST
+    assert decision_of(raw_of(choice["decision"])).places == b""
     assert len((await shown(api))["places"]) == 2
 
 
@@ -457,9 +457,9 @@ async def test_evaluations_predict_by_what_is_learned_of_places(api: Api, learne
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("better", "enough"), [(1.0, 6), (1.5, 4)])
+@pytest.mark.parametrize(("better", "enough"), [(1.0, 6), (1.5, 7)])
 async def test_like_arms_share_first_places_and_a_better_one_leads(api: Api, better: float, enough: int):
-    """Each holds in .9 and .78 of simulated seeds. False alarms: below 1 in 500."""
+    """In 17 and 18 of twenty seeds each held. False alarms: 1 in 100, where these are the shares."""
     truth, clicked, held = np.array([1.0, 0.6, 0.4, 0.3, 0.2]), 0.4 * better ** (np.arange(40) == 7), 0
     features = enumerate(np.random.default_rng(104).normal(size=(40, 4)))
     await api.catalogue("like", {str(arm): own for arm, own in features})

@@ -44,7 +44,7 @@ async def make(api: Api, name: str = "b", **fields: Any) -> Json:
     """A bandit without an intercept, so that what it knows is computed from the features alone."""
     body = {
         "catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, "log": {},
-        "arm_effects": "auto", "position": None, **fields,
+        "arm_effects": "auto", **fields,
     }  # fmt: skip
     return await api.ok("PUT", f"/v1/bandits/{name}", body, 201)
 

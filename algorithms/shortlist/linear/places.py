@@ -18,8 +18,8 @@ Estimate
     are rare.
 
     What was learned by a wrong p stays. By p = 1 it says that arms at low places are bad, which keeps them
-    there. So rewards beyond the first place weigh less while p is not known: ``FIRST`` at first, and the
-    share that is missing falls by e^-1 with every ``KNOWN_LISTS``.
+    there. So rewards beyond the first place weigh less while p is hardly known: near ``FIRST`` after a few
+    lists, and the share that is missing falls by e^-1 with every ``KNOWN_LISTS``.
 
     Where one arm stands first for everybody, p and the worth of this arm cannot be told apart.
 
@@ -41,8 +41,8 @@ LOW, HIGH = 0.02, 1.2  # of p
 TRUSTED_LISTS = 1_000.0  # after which half of what was expected of places apart counts: errors of p halve
 FADED = 0.9  # of what was learned, after each FADE_LISTS: with 200 rare clicks lose what they gain
 FADE_LISTS = 1_000.0
-FIRST = 0.1  # of the weight of a reward beyond the first place, while nothing is known of its place
-KNOWN_LISTS = 30.0  # with 150 as much is gained among like arms, and more is lost in the first 500 lists
+FIRST = 0.1  # of the weight of a reward beyond the first place, while hardly anything is known of its place
+KNOWN_LISTS = 60.0  # with 30 one of forty like arms has nearly all first places in half of the worlds
 TINY = 1e-9
 
 
@@ -63,11 +63,11 @@ class Examination(NamedTuple):
 
 
 def fit(sums: PlaceNumbers, stated: Vector | None = None) -> Examination:
-    """Return p and w; 1 and ``FIRST`` beyond the first place while nothing was earned or expected, and at
-    places without decisions as at the last one with any.
+    """Return p and w; 1 while nothing was earned or expected, and at places without decisions as at the last
+    one with any.
 
     ``stated``: the p that rewards were learned with, in place of the fitted one: all is known of them, so
-    their noise alone makes w, 1 while nothing was earned. Shape: (k,).
+    their noise alone makes w. Shape: (k,).
 
     Cost: O(k). Raises: InvalidShape, NonFinite.
     """
@@ -76,8 +76,7 @@ def fit(sums: PlaceNumbers, stated: Vector | None = None) -> Examination:
         checks.shape(name, numbers, (places,))
         checks.finite(name, numbers)
     shown = int(np.count_nonzero(np.cumsum(sums.n[::-1] > 0.0)))
-    p, w = np.ones(places), np.full(places, FIRST if stated is None else 1.0)
-    w[:1] = 1.0
+    p, w = np.ones(places), np.ones(places)
     if not shown or sums.n[0] <= 0.0 or min(sums.M.sum(), sums.Y.sum(), sums.Y[0]) <= 0.0:
         return Examination(p, w)
     n, M, Y, V = (numbers[:shown] for numbers in sums)
