@@ -26,7 +26,7 @@ def test_a_bandit_that_is_told_text_score_and_distance_beats_the_order_by_text(t
         learner = client.get_learner("search", "new")
     row = row_of(settings, played[None])
     assert row["requests"] == 700
-    assert row["last"] > 0.9
+    assert row["last"] > 0.8
     assert row["earned"] > 0.6
     assert row["best"] == pytest.approx(1.3, abs=0.05)
     worth = dict(zip(learner.columns or (), learner.theta, strict=True))
