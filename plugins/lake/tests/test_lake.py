@@ -107,7 +107,9 @@ def build(client: Client) -> None:
     )
 
 
-def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: int = 6) -> set[str]:
+def teach(
+    client: Client, name: str, rng: random.Random, run_id: str, *, keys: int = 6, dim: int = DIM
+) -> set[str]:
     """The decisions that were made."""
     settings, count = BANDITS[name], 30
     names = list(settings.get("signals", ()))
@@ -119,7 +121,7 @@ def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: i
     def candidates() -> dict[str, Any]:
         if "match" not in settings:
             return {}
-        own = {"id": "mine", "features": [rng.random() for _ in range(DIM)], "match": {"km": rng.random()}}
+        own = {"id": "mine", "features": [rng.random() for _ in range(dim)], "match": {"km": rng.random()}}
         return {"candidates": ["a1", {"id": "a2", "match": {"km": rng.random()}}, own]}
 
     asked = [{"k": 2, **who(i), **(candidates() if i % 2 else {})} for i in range(count)]
@@ -282,7 +284,7 @@ def test_learners_are_rebuilt_across_moves(tmp_path: Path):
                 assert answer.carry == carry
                 wait_until_sync(lambda name=name: client.get_bandit(name).move is None, what="it is moved")
                 if name in BANDITS:
-                    teach(client, name, rng, catalogue)
+                    teach(client, name, rng, catalogue, dim=DIM + (catalogue == "c2"))
             assert client.reward(late, 0.5).accepted == (catalogue == "c2")
             wait_until_sync(lambda: rests(client), what="all is learned")
             for name in (*BANDITS, "logged"):
