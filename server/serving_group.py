@@ -142,15 +142,16 @@ class _Group:
         for process in self._processes:
             if process.line is None and process.starts_at <= now:
                 process.born = now
-                try:
-                    self._start(process)
-                except OSError as error:  # there are too many processes, or too little memory
-                    log.error("service process %d cannot start: %s", process.number, error.strerror)  # noqa: TRY400
-                    process.starts_at = now + LONGEST_PAUSE_S
+                self._start(process)
 
     def _start(self, process: _Process) -> None:
-        ours, theirs = socket.socketpair()
-        process.pid = os.fork()
+        try:
+            ours, theirs = socket.socketpair()
+            process.pid = os.fork()
+        except OSError as error:  # there are too many processes, or too little memory
+            log.error("service process %d cannot start: %s", process.number, error.strerror)  # noqa: TRY400
+            process.starts_at = process.born + LONGEST_PAUSE_S
+            return
         if not process.pid:
             # Else the others would not read the end of the stream when the forker ends.
             for line in (ours, self._parent, *(each.line for each in self._processes)):

@@ -171,6 +171,27 @@ def test_one_that_is_killed_again_and_again_ends_the_service_which_says_so(
         service.kill()
 
 
+FAILING = """
+import sys
+import server.serving_group as group
+from app.platform.settings import Settings
+async def fails(*_, **__):
+    raise PermissionError(13, "Permission denied")
+group.serve_on = fails
+group.serve_group(Settings(data_dir=sys.argv[1], port=0), 2)
+"""
+
+
+def test_an_error_of_the_system_in_a_process_ends_that_process(tmp_path: Path) -> None:
+    """It was taken for one of the fork, and the process went on as if it started the others."""
+    command = [sys.executable, "-c", FAILING, str(tmp_path)]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert ended.returncode
+    assert 1 <= ended.stderr.count("PermissionError: ") <= 2
+    assert "cannot start" not in ended.stderr
+    assert "ended at its start; it says why above" in ended.stderr
+
+
 @pytest.mark.parametrize("is_forker", [False, True])
 def test_no_process_outlives_another_one_that_it_needs_not_even_while_it_starts(
     tmp_path: Path, silent_store: socket.socket, is_forker: bool
