@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -110,7 +111,7 @@ class Decisions:
         self._signer = signer
         self._quotas = quotas
         self._events = events
-        self._charging: dict[str, asyncio.Event] = {}  # by decision: set once it is active, or refused
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by decision
 
     async def log(self, token: str, candidates: bytes = b"") -> None:
         """Log a decision of a bandit with a ``wait_s``, unless deferred.
@@ -177,10 +178,7 @@ class Decisions:
         if quotas is None:
             return await self._say_shown(bandit, decision, token, now_ms)
         # Named twice at once: what the first one takes must not be too little for the second one.
-        while (first := self._charging.get(decision.id)) is not None:
-            await first.wait()
-        done = self._charging[decision.id] = asyncio.Event()
-        try:
+        async with self._locks.setdefault(decision.id, asyncio.Lock()):
             arms = bandit.catalogue.index.snapshot()
             rows = arms.whole.table.row_of_each(decision.arms).tolist()
             charge = await quotas.charge(arms, rows, "activate")
@@ -192,9 +190,6 @@ class Decisions:
             if charge and outcome != "activated":
                 await quotas.refund(charge)
             return outcome
-        finally:
-            del self._charging[decision.id]
-            done.set()
 
     async def _say_shown(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
         record, due_ms = None, 0
